@@ -1,0 +1,133 @@
+"""What a monoid is: a state type, and lift, merge and present.
+
+A native monoid (`SqlMonoid`) gives these as SQL text that Spark runs in the JVM; one's own (`Monoid`) gives
+them as Python methods that run over Arrow. Both are frozen values and know nothing of Spark or of topologies.
+
+The laws, for states a, b, c:
+    merge(a, merge(b, c)) == merge(merge(a, b), c)
+    merge(a, b) == merge(b, a)
+    merge(zero, a) == a
+    lift(rows + more) == merge(lift(rows), lift(more))
+A NULL state is the zero of every native monoid: the engine never calls `merge` with one.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+# Hidden columns that a lift may use to break ties the same way however the input was cut into ticks.
+ORIGIN_COLUMNS = ("_spout", "_partition", "_offset")
+
+
+@dataclass(frozen=True)
+class ArrowPieces:
+    """The same merge and present as the SQL ones, vectorised in Arrow, for types where they agree bit by bit.
+
+    `merge(prior, delta)` takes two arrays of states of one length; a null is the zero on either side.
+    `present` is None when the value is the state itself.
+    """
+
+    merge: Callable[[pa.Array, pa.Array], pa.Array]
+    present: Callable[[pa.Array], pa.Array] | None = None
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """A monoid bound to the types of its inputs. All text is Spark SQL.
+
+    `lift` is an aggregate over input rows. `merge` has the places {a} and {b}, `present` has {s}.
+    `retract` is an aggregate over rows of which `{sign}` is +1 or -1, giving the state of the difference;
+    None when the monoid has no inverse (the engine then recomputes the group from its members).
+    `present == "{s}"` means that the value is the state itself: then it is stored once.
+    """
+
+    state_type: str
+    value_type: str
+    lift: str
+    merge: str
+    present: str = "{s}"
+    retract: str | None = None
+    arrow: ArrowPieces | None = None
+    exact: bool = True  # False: an estimate or floating point; audit compares with tolerance
+
+
+class AnyMonoid(ABC):
+    """What a fold takes: a native monoid or one's own."""
+
+    @property
+    @abstractmethod
+    def inputs(self) -> tuple[str, ...]:
+        """The SQL expressions over the input row that this monoid reads."""
+
+    @abstractmethod
+    def describe(self) -> Mapping[str, Any]:
+        """A JSON-able description that changes when, and only when, the meaning changes: its fingerprint."""
+
+
+class SqlMonoid(AnyMonoid):
+    """A native monoid: SQL pieces for given input types."""
+
+    @abstractmethod
+    def pieces(self, input_types: tuple[str, ...]) -> Pieces:
+        """The pieces for inputs of these types (Spark's simple strings: `bigint`, `decimal(10,2)`, ...).
+
+        Raises `TypeRefused` for a type that this monoid cannot take.
+        """
+
+
+class TypeRefused(Exception):
+    """A monoid cannot take this type. The caller knows the step and turns it into a TopologyError."""
+
+    def __init__(self, monoid: str, type_: str, takes: str) -> None:
+        self.monoid, self.type, self.takes = monoid, type_, takes
+        super().__init__(f"{monoid} cannot take {type_.upper()}; it takes {takes}")
+
+
+class Monoid(AnyMonoid):
+    """The base class for one's own monoid, in Python.
+
+        class Longest(hs.Monoid):
+            state = "STRING"                      # the type of the state; of the value, too, unless `value` is set
+            def zero(self): return ""
+            def lift(self, text): return text     # one argument per input expression
+            def merge(self, a, b): return max(a, b, key=lambda s: (len(s), s))
+            def present(self, state): return state
+
+        words.fold("longest", by="user", word=Longest("text"))
+
+    The methods must be pure. `hailstorm check` tests the laws and refuses a monoid that breaks one.
+    """
+
+    state: str
+    value: str | None = None
+
+    def __init__(self, *inputs: str) -> None:
+        self._inputs = inputs
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return self._inputs
+
+    @abstractmethod
+    def zero(self) -> Any: ...
+
+    @abstractmethod
+    def lift(self, *values: Any) -> Any: ...
+
+    @abstractmethod
+    def merge(self, a: Any, b: Any) -> Any: ...
+
+    def present(self, state: Any) -> Any:
+        return state
+
+    def describe(self) -> Mapping[str, Any]:
+        code = {
+            name: getattr(type(self), name).__code__.co_code.hex()
+            for name in ("zero", "lift", "merge", "present")
+        }
+        return {"own": type(self).__qualname__, "inputs": self._inputs, "state": self.state, "value": self.value, "code": code}

@@ -1,0 +1,81 @@
+"""Clocks: positions in all logs at once.
+
+A clock maps spout -> partition -> next offset to read. Clocks form a lattice: `join` takes the later and
+`meet` the earlier of each partition. A partition that a clock does not name has not been read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Clock:
+    offsets: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+
+    def offset(self, spout: str, partition: int) -> int | None:
+        return self.offsets.get(spout, {}).get(partition)
+
+    def join(self, other: Clock) -> Clock:
+        return self._combine(other, max, keep_single=True)
+
+    def meet(self, other: Clock) -> Clock:
+        """The earlier of each partition; a partition that one side has not read is not in the meet."""
+        return self._combine(other, min, keep_single=False)
+
+    def covers(self, other: Clock) -> bool:
+        """Whether everything before `other` is before this clock, too."""
+        return all((self.offset(spout, partition) or 0) >= offset for spout, partition, offset in other)
+
+    def __iter__(self) -> Iterator[tuple[str, int, int]]:
+        for spout, partitions in self.offsets.items():
+            for partition, offset in partitions.items():
+                yield spout, partition, offset
+
+    def _combine(self, other: Clock, choose: Callable[[int, int], int], keep_single: bool) -> Clock:
+        merged: dict[str, dict[int, int]] = {}
+        for spout in {**self.offsets, **other.offsets}:
+            mine, theirs = self.offsets.get(spout, {}), other.offsets.get(spout, {})
+            row = {p: choose(mine[p], theirs[p]) for p in mine if p in theirs}
+            if keep_single:
+                row |= {p: offset for side in (mine, theirs) for p, offset in side.items() if p not in row}
+            if row or keep_single:
+                merged[spout] = dict(sorted(row.items()))
+        return Clock(merged)
+
+    def to_json(self) -> dict[str, dict[str, int]]:
+        return {spout: {str(p): offset for p, offset in sorted(row.items())} for spout, row in sorted(self.offsets.items())}
+
+    @staticmethod
+    def from_json(data: Mapping[str, Mapping[str, int]]) -> Clock:
+        return Clock({spout: {int(p): int(offset) for p, offset in row.items()} for spout, row in data.items()})
+
+
+@dataclass(frozen=True)
+class Range:
+    """Records start <= offset < end of one partition of one spout's log."""
+
+    spout: str
+    partition: int
+    start: int
+    end: int
+
+    def __len__(self) -> int:
+        return self.end - self.start
+
+
+@dataclass(frozen=True)
+class Interval:
+    """[start, end): what one advance reads. A partition that `start` does not name begins at offset 0."""
+
+    start: Clock
+    end: Clock
+
+    def ranges(self) -> tuple[Range, ...]:
+        """The non-empty ranges, in order of spout and partition."""
+        found = (Range(s, p, self.start.offset(s, p) or 0, end) for s, p, end in self.end)
+        return tuple(sorted((r for r in found if r.end > r.start), key=lambda r: (r.spout, r.partition)))
+
+    def __len__(self) -> int:
+        return sum(len(r) for r in self.ranges())

@@ -1,0 +1,59 @@
+"""The protocol that every sink implements.
+
+Delivery (engine/delivery.py) is the only caller, from one thread per sink: `open` once, then `deliver` in commit
+order, then `close` (which may never come: the process may be killed). A sink is a value until `open`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import pyarrow as pa
+
+KIND = "_kind"  # insert, update or delete: only in what comes from a table
+OLD = "_old"  # the values before the change, as a struct; null for an insert
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """What a sink is opened with.
+
+    `schema` holds the public columns. `key` names the key columns when a table is delivered: then batches also
+    have `_kind` and `_old`, and for a delete the value columns are null. `key` is empty for a stream of rows.
+    """
+
+    topology: str
+    sink: str
+    schema: pa.Schema
+    key: tuple[str, ...]
+
+
+@runtime_checkable
+class Sink(Protocol):
+    keeps_cursor: bool
+    """Whether the sink stores the commit number together with the rows. If not, the ledger keeps the cursor in
+    `cursors/<sink>.json` after `deliver` returns, and a crash in between delivers that commit again."""
+
+    def open(self, delivery: Delivery) -> None:
+        """Connect and prepare (create tables). Raises TransientSinkError when trying later may help."""
+
+    def cursor(self) -> int | None:
+        """The last commit that was delivered, or None. Only asked of sinks that keep their cursor."""
+
+    def deliver(self, commit: int, rows: pa.Table) -> None:
+        """Write the rows of one commit, atomically with the cursor where the sink keeps it.
+
+        May be called again for a commit that was delivered already (a crash, a retry): must not double it.
+        Raises TransientSinkError when trying later may help; any other exception stops this sink.
+        """
+
+    def close(self) -> None: ...
+
+    def resolve(self, folder: Path) -> Sink:
+        """This sink with relative paths taken from `folder`, the app file's."""
+
+    def describe(self) -> Mapping[str, Any]:
+        """What identifies the target, as JSON, without secrets."""

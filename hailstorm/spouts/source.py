@@ -1,0 +1,54 @@
+"""The protocol that every log implements, and the shape of a record.
+
+A source is a log: partitions, numbered from 0, and offsets within each. The driver asks how far it is; Spark
+tasks read ranges of it. A source is a value: picklable, cheap to copy, and it opens what it needs when it is
+used (a task may run in another process, and the driver's copy is never closed).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import pyarrow as pa
+
+# What `read` yields for a log of bytes. A decoder turns `value` into columns.
+RECORD = pa.schema(
+    [
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("time", pa.timestamp("us", tz="UTC")),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+    ]
+)
+
+
+@runtime_checkable
+class Source(Protocol):
+    @property
+    def columns(self) -> str | None:
+        """The schema (DDL) of rows that need no decoding, or None for a log of bytes.
+
+        With columns, `read` yields `offset`, `time` and these columns instead of key and value.
+        """
+
+    def earliest(self) -> Mapping[int, int]:
+        """The first offset that can still be read, by partition. Called by the driver, also while others write."""
+
+    def latest(self) -> Mapping[int, int]:
+        """The offset after the last record, by partition. New partitions may appear between two calls."""
+
+    def read(self, partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        """The records with start <= offset < end, in order of offset, in batches of at most 100,000 rows.
+
+        Runs in a Spark task, possibly several times and in several processes at once; must give the same
+        records every time. A range may hold fewer records than offsets (gaps); it must end all the same.
+        Offsets before `earliest()` raise LogError.
+        """
+
+    def resolve(self, folder: Path) -> Source:
+        """This source with relative paths taken from `folder`, the app file's."""
+
+    def describe(self) -> Mapping[str, Any]:
+        """What identifies the log, as JSON, without secrets: for the graph and the fingerprint."""
