@@ -1,0 +1,61 @@
+# Everything a person types in this repository. `make help` lists it.
+# Each target sets up what it needs; the environment is made again only when pyproject.toml or constraints.txt change.
+
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+STAMP := $(VENV)/.installed
+BIN := $(VENV)/bin
+ONLY ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help venv java demo test check bench soak
+
+help: ## This list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+venv: $(STAMP) ## Make .venv with Hailstorm and everything for working on it
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Hailstorm needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1 || echo missing)."; \
+	  echo "Type: make venv PYTHON=python3.11"; exit 1; }
+	@echo "Installing into $(VENV) (the first time takes a minute: Spark is 400 MB)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
+	@touch $@
+
+java:
+	@version=$$(java -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p'); \
+	if [ "$${version:-0}" -ge 17 ]; then exit 0; fi; \
+	if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+	  echo "Installing Java 17, which Spark needs"; \
+	  apt-get update -qq && apt-get install -y -qq openjdk-17-jre-headless >/dev/null; \
+	elif command -v apt-get >/dev/null && sudo -n true 2>/dev/null; then \
+	  echo "Installing Java 17, which Spark needs"; \
+	  sudo apt-get update -qq && sudo apt-get install -y -qq openjdk-17-jre-headless >/dev/null; \
+	else \
+	  echo "Spark needs Java 17 or newer, and there is $${version:+only Java $$version}$${version:-none}."; \
+	  echo "Debian, Ubuntu: sudo apt-get install -y openjdk-17-jre-headless"; \
+	  echo "Fedora:         sudo dnf install -y java-17-openjdk-headless"; \
+	  echo "macOS:          brew install openjdk@17, then put its bin folder on the PATH"; \
+	  exit 1; \
+	fi
+
+demo: venv java ## Trending words, counted live on Spark
+	@$(BIN)/hailstorm demo
+
+test: venv java ## All tests (under 25 minutes)
+	@$(BIN)/python -m pytest
+
+check: venv ## Style, types and the tests that need no Spark (under a minute)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/python -m pytest tests/unit tests/laws -m "not spark and not chaos and not soak"
+
+bench: venv java ## Measure; ONLY=name runs one
+	@$(BIN)/python -m bench $(ONLY)
+
+soak: venv java ## The long forms of the tests (hours)
+	@HAILSTORM_SOAK=1 $(BIN)/python -m pytest -m soak --timeout 0
