@@ -1,0 +1,110 @@
+"""Commits: the atomic result of an advance, and how they read as JSON.
+
+`docs/ledger-format.md` is the document of these fields. Values only; `ledger.py` reads and writes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from hailstorm.errors import LedgerError
+
+FORMAT = 1
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """One sorted file of state rows: `state/<step>/<id>.parquet`.
+
+    `seq` is the commit of its newest rows: of two runs that hold a key, the one with the higher seq is right.
+    Runs of one seq hold different keys.
+    """
+
+    id: str
+    seq: int
+    rows: int
+    bytes: int
+    first: int  # lowest and highest _hash
+    last: int
+
+
+class DataFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of outbox rows or dead letters, by its path within the ledger."""
+
+    path: str
+    rows: int
+    bytes: int
+
+
+class StateChange(msgspec.Struct, frozen=True, kw_only=True):
+    added: tuple[Run, ...] = ()
+    removed: tuple[str, ...] = ()
+
+
+class StepShape(msgspec.Struct, frozen=True, kw_only=True):
+    """What a reader needs to know of a stateful step: how to show its rows, without the app."""
+
+    kind: str
+    key: tuple[str, ...]
+    values: tuple[str, ...]
+    fingerprint: str
+
+
+class EventTime(msgspec.Struct, frozen=True, kw_only=True):
+    """The highest event time seen in a partition, and the wall time of the tick that last saw a row of it (µs)."""
+
+    highest: int | None
+    seen: int
+
+
+class Commit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
+    format: int = FORMAT
+    commit: int
+    epoch: int
+    reason: str
+    at: str
+    now: int
+    start: dict[str, dict[str, int]] = msgspec.field(name="from")
+    end: dict[str, dict[str, int]] = msgspec.field(name="to")
+    rows: int = 0
+    ms: float = 0.0
+    watermark: str | None = None
+    event_times: dict[str, dict[str, EventTime]] = {}
+    late: int = 0
+    errors: int = 0
+    state: dict[str, StateChange] = {}
+    outbox: dict[str, tuple[DataFile, ...]] = {}
+    dead_letters: tuple[DataFile, ...] = ()
+    retried: tuple[str, ...] = ()
+    fingerprint: str = ""
+    steps: dict[str, StepShape] | None = None
+    fingerprints: dict[str, str] | None = None
+    since: dict[str, dict[str, dict[str, int]]] | None = None
+    timings: dict[str, float] = {}
+
+
+def commit_name(number: int) -> str:
+    return f"commits/{number:020d}.json"
+
+
+def encode(value: msgspec.Struct) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(value), indent=1)
+
+
+def decode_commit(data: bytes) -> Commit:
+    refuse_newer_format(data)
+    return msgspec.json.decode(data, type=Commit)
+
+
+def refuse_newer_format(data: bytes) -> None:
+    """A ledger that a newer Hailstorm wrote is refused before anything of it is understood wrongly."""
+    head: Mapping[str, Any] = msgspec.json.decode(data)
+    found = head.get("format")
+    if not isinstance(found, int) or found > FORMAT:
+        raise LedgerError(
+            2,
+            f"this ledger has format {found}; this Hailstorm reads up to format {FORMAT}",
+            hint="Nothing was changed. Install a newer version: pip install --upgrade hailstorm",
+        )

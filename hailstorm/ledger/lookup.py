@@ -1,0 +1,116 @@
+"""Lookups: the newest state row of each of many keys, vectorised.
+
+The caller's rows and every run are sorted by `_hash`. Each run, newest first, is searched for the keys that are
+still open with one `searchsorted`; then the keys themselves are compared, because equal hashes may hide different
+keys. No Python runs per key and only rows that are found are touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from hailstorm.ledger.cache import OpenRun
+from hailstorm.ledger.runs import DELETED, HASH, Hashes, Positions, equal_keys, hashes_of
+
+
+@dataclass(frozen=True)
+class Matches:
+    """For n keys: which row of which run holds each."""
+
+    count: int
+    parts: tuple[tuple[OpenRun, Positions, Positions], ...]  # run, places in the run, places among the keys
+
+    def column(self, name: str, type_: pa.DataType) -> pa.Array:
+        """A column of the found rows, in the order of the keys; null where a key was not found."""
+        if not self.parts:
+            return pa.nulls(self.count, type_)
+        pieces = [run.table.column(name).take(pa.array(places)).combine_chunks() for run, places, _ in self.parts]
+        values = pa.concat_arrays([piece.cast(type_) if piece.type != type_ else piece for piece in pieces])
+        return values.take(self._positions())
+
+    def found(self) -> pa.Array:
+        mask = np.zeros(self.count, dtype=np.bool_)
+        for _, _, keys in self.parts:
+            mask[keys] = True
+        return pa.array(mask)
+
+    def _positions(self) -> pa.Array:
+        at = np.full(self.count, -1, dtype=np.int64)
+        offset = 0
+        for _, places, keys in self.parts:
+            at[keys] = np.arange(offset, offset + len(places))
+            offset += len(places)
+        return pa.array(at, mask=at < 0)
+
+
+def look_up(rows: pa.Table, key: Sequence[str], runs: Iterable[OpenRun]) -> Matches:
+    """Find each of these rows' keys, in runs given newest first. `rows` are sorted by hash, one row a key.
+
+    A key whose newest row is a tombstone is not found.
+    """
+    hashes, keys = hashes_of(rows), rows.select(list(key))
+    open_ = np.arange(rows.num_rows, dtype=np.int64)
+    parts: list[tuple[OpenRun, Positions, Positions]] = []
+    for run in runs:
+        if not len(open_):
+            break
+        wanted, places = _search(run, hashes, open_, keys, key)
+        if not len(wanted):
+            continue
+        open_ = np.setdiff1d(open_, wanted, assume_unique=True)
+        deleted = run.table.column(DELETED).take(pa.array(places)).to_numpy()
+        if deleted.any():
+            wanted, places = wanted[~deleted], places[~deleted]
+        parts.append((run, places, wanted))
+    return Matches(rows.num_rows, tuple(parts))
+
+
+def _search(
+    run: OpenRun, hashes: Hashes, open_: Positions, keys: pa.Table, key: Sequence[str]
+) -> tuple[Positions, Positions]:
+    """Which of the open keys this run holds, and where."""
+    queries = hashes[open_]
+    low = np.searchsorted(queries, run.first, side="left")
+    high = np.searchsorted(queries, run.last, side="right")
+    open_, queries = open_[low:high], queries[low:high]
+    if not len(open_):
+        return open_, open_
+    places = np.searchsorted(run.hashes, queries)
+    hit = run.hashes[np.minimum(places, len(run.hashes) - 1)] == queries
+    open_, places, queries = open_[hit], places[hit], queries[hit]
+    if not len(open_) or not key:
+        return open_, places
+    run_keys = run.table.select(list(key))
+    wanted, found = [], []
+    while len(open_):
+        same = equal_keys(run_keys, places, keys, open_)
+        wanted.append(open_[same])
+        found.append(places[same])
+        # The rest met another key with the same hash: look at the next row of that hash, if there is one.
+        open_, places, queries = open_[~same], places[~same] + 1, queries[~same]
+        more = places < len(run.hashes)
+        more[more] = run.hashes[places[more]] == queries[more]
+        open_, places, queries = open_[more], places[more], queries[more]
+    if len(wanted) == 1:
+        return wanted[0], found[0]
+    return np.concatenate(wanted), np.concatenate(found)
+
+
+def all_members(hashes: Hashes, runs: Iterable[OpenRun]) -> list[pa.Table]:
+    """Every row that has one of these (sorted, distinct) hashes, a table per run, in the order of the runs."""
+    found = []
+    for run in runs:
+        left = np.searchsorted(run.hashes, hashes, side="left")
+        right = np.searchsorted(run.hashes, hashes, side="right")
+        counts = right - left
+        if counts.any():
+            places = np.repeat(left - np.concatenate(([0], np.cumsum(counts)[:-1])), counts) + np.arange(counts.sum())
+            found.append(run.table.take(pa.array(places)))
+    return found
+
+
+__all__ = ["HASH", "Matches", "all_members", "look_up"]

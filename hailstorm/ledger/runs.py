@@ -1,0 +1,127 @@
+"""Runs: sorted files of state rows, and how several become one.
+
+A run's columns are `_bucket, _hash`, the key columns, the values and (where it differs) the monoid's own
+representation, `_updated` and `_deleted`. Rows are sorted by `_hash`. Within one run a key occurs once; between
+runs the newer one is right. Nothing here knows of commits: callers pass tables, newest first.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from hailstorm.ledger.commit import Run
+from hailstorm.ledger.store import LocalStore
+
+BUCKET, HASH, UPDATED, DELETED = "_bucket", "_hash", "_updated", "_deleted"
+
+Hashes = npt.NDArray[np.int64]
+Positions = npt.NDArray[np.int64]
+
+# A run stays below this many rows, so that merging and copying one fits in memory with room to spare.
+LARGEST_RUN = 4_000_000
+
+
+def run_name(step: str, run_id: str) -> str:
+    return f"state/{step}/{run_id}.parquet"
+
+
+def hashes_of(table: pa.Table) -> Hashes:
+    """The `_hash` column as numpy, without a copy when it is one chunk."""
+    column = table.column(HASH)
+    chunk = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    return chunk.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+
+
+def buckets_of(hashes: Hashes) -> pa.Array:
+    """The top 8 bits: 256 virtual nodes."""
+    return pa.array((hashes.view(np.uint64) >> np.uint64(56)).astype(np.int16))
+
+
+def write_run(store: LocalStore, step: str, table: pa.Table, seq: int) -> Run:
+    """Write a sorted table as a run, durably, under a name that nobody else has."""
+    run_id = uuid.uuid4().hex
+    hashes = hashes_of(table)
+    size = store.write(run_name(step, run_id), lambda path: write_parquet(table, path))
+    return Run(id=run_id, seq=seq, rows=table.num_rows, bytes=size, first=int(hashes[0]), last=int(hashes[-1]))
+
+
+def write_parquet(table: pa.Table, path: Path) -> None:
+    # Dictionaries and statistics cost more time here than they save: runs are read whole or not at all.
+    pq.write_table(table, path, compression="lz4", use_dictionary=False, write_statistics=False)
+
+
+def sort_by_hash(table: pa.Table) -> pa.Table:
+    order = np.argsort(hashes_of(table), kind="stable")
+    return table.take(pa.array(order))
+
+
+def merge_runs(tables: Sequence[pa.Table], key: Sequence[str], drop_deleted: bool) -> pa.Table:
+    """One sorted table with the newest row per key. `tables` are sorted runs, newest first.
+
+    `drop_deleted` leaves out tombstones: right only when no older run may hold the key.
+    """
+    table = pa.concat_tables(tables).combine_chunks() if len(tables) > 1 else tables[0]
+    if len(tables) > 1:
+        # A stable sort keeps newer rows first among equal hashes; on sorted pieces timsort is a merge.
+        order = np.argsort(hashes_of(table), kind="stable")
+        keep = first_of_each_key(hashes_of(table)[order], table.select(list(key)), order)
+        table = table.take(pa.array(order[keep]))
+    if drop_deleted:
+        table = table.filter(pc.invert(table.column(DELETED)))
+    return table
+
+
+def first_of_each_key(hashes: Hashes, keys: pa.Table, order: Positions) -> npt.NDArray[np.bool_]:
+    """Which places of `order` hold the first row of their key, given hashes sorted in that order.
+
+    Equal hashes nearly always mean equal keys; a group of equal hashes with different keys is looked at in Python.
+    """
+    keep = np.ones(len(order), dtype=np.bool_)
+    if len(order) < 2:
+        return keep
+    repeats = np.flatnonzero(hashes[1:] == hashes[:-1]) + 1
+    if not len(repeats):
+        return keep
+    keep[repeats] = False
+    if not keys.num_columns:
+        return keep
+    same = equal_keys(keys, order[repeats], keys, order[repeats - 1])
+    for place in np.unique(hashes[repeats[~same]]):
+        group = np.flatnonzero(hashes == place)
+        seen: set[tuple[object, ...]] = set()
+        for i in group:
+            values = tuple(column[int(order[i])].as_py() for column in keys.columns)
+            keep[i] = values not in seen
+            seen.add(values)
+    return keep
+
+
+def equal_keys(left: pa.Table, left_at: Positions, right: pa.Table, right_at: Positions) -> npt.NDArray[np.bool_]:
+    """Row by row: whether the keys at these places of two tables are equal. Keys are never null."""
+    equal = np.ones(len(left_at), dtype=np.bool_)
+    left_indices, right_indices = pa.array(left_at), pa.array(right_at)
+    for a, b in zip(left.columns, right.columns, strict=True):
+        same = pc.equal(a.take(left_indices), b.take(right_indices))
+        equal &= same.to_numpy() if isinstance(same, pa.ChunkedArray) else same.to_numpy(zero_copy_only=False)
+    return equal
+
+
+def split_large(table: pa.Table) -> list[pa.Table]:
+    """Pieces below the largest size, cut between hashes so that a key's rows stay together."""
+    if table.num_rows <= LARGEST_RUN:
+        return [table]
+    hashes = hashes_of(table)
+    cuts = [0]
+    while table.num_rows - cuts[-1] > LARGEST_RUN:
+        cut = cuts[-1] + LARGEST_RUN
+        cuts.append(int(np.searchsorted(hashes, hashes[cut], side="left")))
+    cuts.append(table.num_rows)
+    return [table.slice(a, b - a) for a, b in zip(cuts, cuts[1:], strict=False)]
