@@ -33,9 +33,10 @@ class Delivery:
 
 @runtime_checkable
 class Sink(Protocol):
-    keeps_cursor: bool
-    """Whether the sink stores the commit number together with the rows. If not, the ledger keeps the cursor in
-    `cursors/<sink>.json` after `deliver` returns, and a crash in between delivers that commit again."""
+    @property
+    def keeps_cursor(self) -> bool:
+        """Whether the sink stores the commit number together with the rows. If not, the ledger keeps the cursor in
+        `cursors/<sink>.json` after `deliver` returns, and a crash in between delivers that commit again."""
 
     def open(self, delivery: Delivery) -> None:
         """Connect and prepare (create tables). Raises TransientSinkError when trying later may help."""
