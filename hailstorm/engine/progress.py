@@ -9,21 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from hailstorm.engine.delivery import SinkState
 
 Phase = Literal["starting", "running", "paused", "delivering", "stopped"]
 
 # Where the time of a tick goes, in the order in which it is spent. Keys of `Progress.timings`, in milliseconds.
 TIMINGS = ("choose", "plan", "read", "compute", "look up", "merge", "write", "commit", "deliver")
-
-
-@dataclass(frozen=True)
-class SinkState:
-    """How far a sink has been delivered to. `waiting` says why it is not further: the error that it is retrying."""
-
-    cursor: int
-    behind: int  # commits
-    waiting: str | None = None
 
 
 @dataclass(frozen=True)
