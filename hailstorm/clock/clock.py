@@ -45,7 +45,8 @@ class Clock:
         return Clock(merged)
 
     def to_json(self) -> dict[str, dict[str, int]]:
-        return {spout: {str(p): offset for p, offset in sorted(row.items())} for spout, row in sorted(self.offsets.items())}
+        rows = sorted(self.offsets.items())
+        return {spout: {str(p): offset for p, offset in sorted(row.items())} for spout, row in rows}
 
     @staticmethod
     def from_json(data: Mapping[str, Mapping[str, int]]) -> Clock:

@@ -2,7 +2,7 @@
 
 A type is Spark's simple string in lower case (`bigint`, `decimal(10,2)`, `array<string>`,
 `struct<a:int,b:string>`), or None where only Spark can tell (the columns of an SQL step); the engine fills
-those in when it compiles. Parsing DDL here is what lets a topology be built and checked without a JVM.
+those in when it compiles. Parsing DDL (ddl.py) here is what lets a topology be built and checked without a JVM.
 """
 
 from __future__ import annotations
@@ -10,19 +10,32 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from hailstorm.errors import Location
+from hailstorm.topology import ddl
+
 
 @dataclass(frozen=True)
 class Column:
     name: str
     type: str | None
+    nullable: bool = True
 
     def __str__(self) -> str:
-        return f"{self.name} {self.type.upper() if self.type else '?'}"
+        name = ddl.quoted(self.name)
+        return f"{name} {ddl.shouted(self.type) if self.type else '?'}" + ("" if self.nullable else " NOT NULL")
 
 
 @dataclass(frozen=True)
 class Schema:
     columns: tuple[Column, ...]
+
+    @staticmethod
+    def parse(text: str, at: Location | None = None) -> Schema:
+        """The schema that DDL such as `user STRING, tags ARRAY<STRING>, at TIMESTAMP NOT NULL` declares.
+
+        Raises TopologyError that points at the wrong word; `at` is the user's line that it shows.
+        """
+        return Schema(tuple(Column(*column) for column in ddl.parse_columns(text, at or Location.of_caller())))
 
     def __iter__(self) -> Iterator[Column]:
         return iter(self.columns)
@@ -39,3 +52,10 @@ class Schema:
 
     def type_of(self, name: str) -> str | None:
         return next(column.type for column in self.columns if column.name == name)
+
+    def fits(self, other: Schema) -> bool:
+        """Whether two streams can be united: the same names in the same order; an unknown type may be any."""
+        return self.names == other.names and all(
+            mine.type == theirs.type or mine.type is None or theirs.type is None
+            for mine, theirs in zip(self, other, strict=True)
+        )

@@ -1,7 +1,7 @@
 """The steps of a topology: frozen values that name their inputs and remember the user's line.
 
 `Topology` (topology.py) makes them, `engine/plan.py` compiles them; nothing here runs anything.
-A step with a `key` is a table: what flows out of it are changes, with `_kind` and `_old` beside its columns.
+A table step (`is_table`) has a key: what flows out of it are changes, with `_kind` and `_old` beside its columns.
 """
 
 from __future__ import annotations
@@ -26,12 +26,10 @@ class Step:
     inputs: tuple[str, ...]
     schema: Schema
     key: tuple[str, ...] = ()
+    # True when changes flow out. Said apart from the key, because the table of a global fold has an empty one.
+    is_table: bool = False
 
     kind: ClassVar[str] = "step"
-
-    @property
-    def is_table(self) -> bool:
-        return bool(self.key) or isinstance(self, Fold)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,76 @@
+"""Hailstorm: stream processing with exactly-once state on Apache Spark. These are the public names, nothing else.
+
+Each is imported when it is first used, so that `import hailstorm` and the command line start at once.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hailstorm.algebra import Monoid as Monoid
+    from hailstorm.algebra import all as all
+    from hailstorm.algebra import any as any
+    from hailstorm.algebra import bitmap as bitmap
+    from hailstorm.algebra import count as count
+    from hailstorm.algebra import count_distinct as count_distinct
+    from hailstorm.algebra import earliest as earliest
+    from hailstorm.algebra import frequent as frequent
+    from hailstorm.algebra import histogram as histogram
+    from hailstorm.algebra import latest as latest
+    from hailstorm.algebra import map_sum as map_sum
+    from hailstorm.algebra import max as max
+    from hailstorm.algebra import mean as mean
+    from hailstorm.algebra import min as min
+    from hailstorm.algebra import quantiles as quantiles
+    from hailstorm.algebra import set as set
+    from hailstorm.algebra import stddev as stddev
+    from hailstorm.algebra import sum as sum
+    from hailstorm.algebra import top as top
+    from hailstorm.algebra import variance as variance
+    from hailstorm.errors import HailstormError as HailstormError
+    from hailstorm.ledger.reader import open_ledger as open_ledger
+    from hailstorm.sinks import Call as Call
+    from hailstorm.sinks import Console as Console
+    from hailstorm.sinks import DuckDB as DuckDB
+    from hailstorm.sinks import Parquet as Parquet
+    from hailstorm.sinks import Sqlite as Sqlite
+    from hailstorm.spouts import Files as Files
+    from hailstorm.spouts import Log as Log
+    from hailstorm.spouts import Rate as Rate
+    from hailstorm.topology.groupings import everyone as everyone
+    from hailstorm.topology.groupings import fields as fields
+    from hailstorm.topology.groupings import one as one
+    from hailstorm.topology.groupings import shuffle as shuffle
+    from hailstorm.topology.stream import Stream as Stream
+    from hailstorm.topology.table import Table as Table
+    from hailstorm.topology.topology import Topology as Topology
+
+_HOMES = {
+    "hailstorm.topology.topology": "Topology",
+    "hailstorm.topology.stream": "Stream",
+    "hailstorm.topology.table": "Table",
+    "hailstorm.topology.groupings": "shuffle fields everyone one",
+    "hailstorm.algebra": "Monoid count sum mean variance stddev min max latest earliest count_distinct quantiles"
+    " frequent top set map_sum any all histogram bitmap",
+    "hailstorm.spouts": "Log Rate Files",
+    "hailstorm.sinks": "Console Parquet Sqlite DuckDB Call",
+    "hailstorm.ledger.reader": "open_ledger",
+    "hailstorm.errors": "HailstormError",
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
+
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'hailstorm' has no attribute '{name}'")
+    value = getattr(importlib.import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

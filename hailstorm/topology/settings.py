@@ -1,0 +1,101 @@
+"""The settings of a topology: keywords of `Topology(...)`, overridden with `run --set name=value`.
+
+Each field knows in one line what it means; `hailstorm check` prints those. Durations are kept in milliseconds,
+in fields whose name ends in `_ms`; the setting itself has the name without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from hailstorm.errors import Location
+from hailstorm.topology import mistakes
+from hailstorm.topology.durations import duration_text, read_duration
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """What `check` prints of a setting, and how its value is read."""
+
+    text: str
+    takes: str
+    read: Callable[[Any], Any]
+
+
+def _duration(value: Any) -> int:
+    duration = read_duration(value)
+    if duration is None:
+        raise ValueError
+    return duration
+
+
+def _whole_number(value: Any) -> int:
+    number = int(str(value).replace("_", ""))
+    if isinstance(value, float) or number < 1:
+        raise ValueError
+    return number
+
+
+def _share(value: Any) -> float:
+    text = str(value).strip()
+    number = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    if not 0 <= number <= 1:
+        raise ValueError
+    return number
+
+
+def _setting(default: Any, text: str, takes: str, read: Callable[[Any], Any]) -> Any:
+    return field(default=default, metadata={"meaning": Meaning(text, takes, read)})
+
+
+_A_DURATION = 'a duration, such as "1 second"'
+_A_NUMBER = "a whole number of at least 1"
+
+
+@dataclass(frozen=True)
+class Settings:
+    latency_ms: int = _setting(1_000, "how long a tick should take; ticks are sized to it", _A_DURATION, _duration)
+    every_ms: int = _setting(0, "the least time from the start of one tick to the next", _A_DURATION, _duration)
+    max_tick_rows: int = _setting(1_000_000, "the most records in one tick", _A_NUMBER, _whole_number)
+    outbox_limit: int = _setting(
+        1_000, "how many commits may wait for a sink before input pauses", _A_NUMBER, _whole_number
+    )
+    buckets: int = _setting(
+        256, "parts that state is split into; fixed when the ledger is made", _A_NUMBER, _whole_number
+    )
+    error_limit: float = _setting(0.10, "the share of bad rows at which a tick stops", "0 to 1, or 10%", _share)
+    error_limit_rows: int = _setting(100, "ticks with fewer rows than this do not stop", _A_NUMBER, _whole_number)
+
+    @staticmethod
+    def from_options(options: Mapping[str, Any], at: Location | None = None) -> Settings:
+        return Settings().with_options(options, at)
+
+    def with_options(self, options: Mapping[str, Any], at: Location | None = None) -> Settings:
+        """These settings with some replaced, by their public names; text as well as numbers."""
+        at = at or Location.of_caller()
+        known = {setting_name(f.name): f for f in fields(self)}
+        changes: dict[str, Any] = {}
+        for name, value in options.items():
+            if name not in known:
+                raise mistakes.unknown_setting(name, known, at)
+            meaning: Meaning = known[name].metadata["meaning"]
+            try:
+                changes[known[name].name] = meaning.read(value)
+            except ValueError:
+                raise mistakes.bad_setting(name, value, meaning.takes, at) from None
+        return replace(self, **changes)
+
+    def explain(self) -> list[tuple[str, str, str]]:
+        """(name, value, meaning) of every setting, for `hailstorm check`."""
+        rows = []
+        for f in fields(self):
+            value = getattr(self, f.name)
+            shown = duration_text(value) if f.name.endswith("_ms") else f"{value:,}"
+            rows.append((setting_name(f.name), shown, f.metadata["meaning"].text))
+        return rows
+
+
+def setting_name(field_name: str) -> str:
+    return field_name.removesuffix("_ms")
