@@ -1,0 +1,121 @@
+"""`hailstorm demo`: a shipped example that runs on a log which the demo itself fills.
+
+The example is copied into a folder of its own, so that every other command can be tried on it, and so that the copy
+can be edited and run with `hailstorm run`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import threading
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hailstorm.cli.live import ProgressDisplay
+from hailstorm.cli.output import err
+from hailstorm.cli.run import run_app, show_summary
+from hailstorm.cli.target import App, load_app
+from hailstorm.errors import UsageError, suggestion
+
+if TYPE_CHECKING:
+    from hailstorm.engine.progress import Progress
+
+EXAMPLES = ("trending", "visitors", "junctions")
+UNATTENDED_SECONDS = 20.0  # nobody is there to press Ctrl-C
+FIRST_ROWS, ROWS, PAUSE = 20_000, 1_000, 0.5
+
+
+def demo(
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help=f"One of: {', '.join(EXAMPLES)}.")] = EXAMPLES[0],
+    seconds: Annotated[
+        float | None, typer.Option(metavar="S", min=0, help="Stop after so long; else at Ctrl-C (in a pipe: 20).")
+    ] = None,
+    folder: Annotated[
+        Path, typer.Option(metavar="PATH", help="Where to work; what an earlier demo left there goes.")
+    ] = Path(".hailstorm/demo"),
+) -> None:
+    """Watch a ready topology count made-up events, live on Spark.
+
+    \b
+    Examples:
+      hailstorm demo
+      hailstorm demo visitors
+      hailstorm demo junctions --seconds 30
+    """
+    if name not in EXAMPLES:
+        hint = suggestion(name, EXAMPLES) or f"There are: {', '.join(EXAMPLES)}"
+        raise UsageError(12, f"there is no demo '{name}'", hint=hint)
+    app = load_app(str(_fresh_copy(name, folder / name)))
+    target = str(folder / name / "app.py")
+    if seconds is None and not sys.stderr.isatty():
+        seconds = UNATTENDED_SECONDS
+    _show_advice(app, target, seconds)
+    stop = threading.Event()
+    feeder = threading.Thread(target=_feed, args=(app, stop), name="feed", daemon=True)
+    feeder.start()
+    try:
+        with DemoDisplay(seconds=seconds) as display:
+            summary = run_app(app, display)
+    finally:
+        stop.set()
+        feeder.join()
+    show_summary(summary, target)
+
+
+class DemoDisplay(ProgressDisplay):
+    """The usual progress; and once the topology runs, the clock of `--seconds` does, too."""
+
+    def __init__(self, seconds: float | None) -> None:
+        super().__init__()
+        self._seconds = seconds
+
+    def __call__(self, progress: Progress) -> None:
+        super().__call__(progress)
+        if self._seconds is not None and progress.phase == "running":
+            timer = threading.Timer(self._seconds, os.kill, (os.getpid(), signal.SIGINT))  # as a person would stop it
+            timer.daemon = True
+            timer.start()
+            self._seconds = None
+
+
+def _fresh_copy(name: str, folder: Path) -> Path:
+    """The example as an app file in an empty folder. Only a folder that a demo made is emptied."""
+    app = folder / "app.py"
+    if folder.exists() and not app.exists() and any(folder.iterdir()):
+        raise UsageError(13, f"'{folder}' has other files in it", hint="Choose another: hailstorm demo --folder PATH")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    app.write_text(files("hailstorm.examples").joinpath(f"{name}.py").read_text())
+    return app
+
+
+def _feed(app: App, stop: threading.Event) -> None:
+    """Fill the log: some rows at once, so that there is something to catch up with, then a steady stream."""
+    log = app.spouts()[0].source.resolve(app.topology.folder)
+    app.module.feed(log, FIRST_ROWS, seed=0)
+    seed = 0
+    while not stop.wait(PAUSE):
+        seed += 1
+        app.module.feed(log, ROWS, seed=seed)
+
+
+def _show_advice(app: App, target: str, seconds: float | None) -> None:
+    folds = [step.name for step in app.topology.steps if step.kind == "fold"]
+    how = f"It stops after {seconds:g} s." if seconds is not None else "Ctrl-C stops it."
+    err.print(f"[bold]{app.topology.name}[/bold]: the topology is in {target}. {how}")
+    err.print(
+        "While it runs, try in another terminal:",
+        f"  hailstorm graph {target}",
+        f"  hailstorm status {target}",
+        f"  hailstorm state {target} {folds[0]} --limit 5",
+        f"  hailstorm commits {target}",
+        sep="\n",
+        markup=False,
+    )
+    err.print()

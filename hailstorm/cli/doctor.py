@@ -1,0 +1,150 @@
+"""`hailstorm doctor`: does this machine have what Hailstorm needs, and if not, what to type."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import typer
+from rich.text import Text
+
+from hailstorm.cli.output import JsonOption, out, print_json_lines
+
+GIGABYTE = 1 << 30
+# Extra -> the module that it brings and what for.
+EXTRAS = {
+    "duckdb": ("duckdb", "the DuckDB sink and `state --where`"),
+    "testing": ("hypothesis", "`check` of one's own monoids and `check_laws`"),
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at. `ok` is None where it would be good to have, but all works without."""
+
+    check: str
+    ok: bool | None
+    found: str
+    fix: str = ""
+
+
+def doctor(json: JsonOption = False) -> None:
+    """Check Java, Python, memory, Spark and write access: what is wrong and what to type.
+
+    \b
+    Examples:
+      hailstorm doctor
+      hailstorm doctor --json | jq 'select(.ok == false)'
+    """
+    findings = [check() for check in CHECKS]
+    findings += [check_extra(extra, *about) for extra, about in EXTRAS.items()]
+    if json:
+        print_json_lines(map(asdict, findings))
+    else:
+        for finding in findings:
+            mark = {True: ("ok", "green"), False: ("WRONG", "bold red"), None: ("missing", "yellow")}[finding.ok]
+            out.print(Text.assemble((f"{mark[0]:8}", mark[1]), f"{finding.check:14} {finding.found}"))
+            for line in finding.fix.splitlines():
+                out.print(f"{'':23} {line}", markup=False)
+    if any(finding.ok is False for finding in findings):
+        raise typer.Exit(1)
+
+
+def check_python() -> Finding:
+    found = f"{sys.version.split()[0]} at {sys.executable}"
+    return Finding(
+        "python", sys.version_info >= (3, 11), found, "" if sys.version_info >= (3, 11) else "Use 3.11 or newer."
+    )
+
+
+def check_java() -> Finding:
+    """Spark looks in JAVA_HOME first, then on the PATH; so do we."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if java is None or not Path(java).exists():
+        return Finding("java", False, f"JAVA_HOME is {home}, without bin/java" if home else "not found", java_advice())
+    spoken = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    number = re.search(r'version "(\d+)', spoken)
+    if number is None or int(number[1]) < 17:
+        return Finding("java", False, f"{number[1] if number else 'unknown version'} at {java}", java_advice())
+    return Finding("java", True, f"{number[1]} at {java}")
+
+
+def java_advice() -> str:
+    """Spark needs Java 17 or newer; how to get it depends on the system."""
+    sudo = "" if hasattr(os, "geteuid") and os.geteuid() == 0 else "sudo "
+    for tool, command in {
+        "apt-get": "apt-get install -y openjdk-17-jre-headless",
+        "dnf": "dnf install -y java-17-openjdk-headless",
+    }.items():
+        if shutil.which(tool):
+            return f"Type: {sudo}{command}"
+    if shutil.which("brew"):
+        return "Type: brew install openjdk@17"
+    return "Install Java 17 or newer, and put it on the PATH or set JAVA_HOME."
+
+
+def check_spark() -> Finding:
+    try:
+        found = version("pyspark")
+        importlib.import_module("pyspark.sql")
+    except (PackageNotFoundError, ImportError) as error:
+        return Finding("spark", False, f"pyspark cannot be imported: {error}", "Type: pip install 'pyspark>=4.3,<4.4'")
+    return Finding("spark", True, f"pyspark {found}")
+
+
+def check_memory() -> Finding:
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIGABYTE
+    enough = total >= 6
+    advice = "" if enough else "Spark's driver asks for 4 GB: run --conf spark.driver.memory=1g"
+    return Finding("memory", True if enough else None, f"{total:.1f} GB", advice)
+
+
+def check_cores() -> Finding:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return Finding("cores", True, str(cores))
+
+
+def check_write_access() -> Finding:
+    try:
+        with tempfile.TemporaryFile(dir="."):
+            pass
+    except OSError as error:
+        return Finding(
+            "write access", False, f"{Path.cwd()}: {error.strerror}", "Go to a folder that you may write to."
+        )
+    return Finding("write access", True, str(Path.cwd()))
+
+
+def check_disk() -> Finding:
+    free = shutil.disk_usage(".").free / GIGABYTE
+    advice = "" if free >= 2 else "Free some space, or keep the ledger elsewhere: run --ledger PATH"
+    return Finding("disk space", free >= 2, f"{free:.1f} GB free", advice)
+
+
+def check_extra(extra: str, module: str, purpose: str) -> Finding:
+    if importlib.util.find_spec(module) is None:
+        return Finding(
+            f"extra {extra}", None, f"not installed; for {purpose}", f"Type: pip install 'hailstorm[{extra}]'"
+        )
+    return Finding(f"extra {extra}", True, f"{module} {version(module)}")
+
+
+CHECKS: tuple[Callable[[], Finding], ...] = (
+    check_python,
+    check_java,
+    check_spark,
+    check_memory,
+    check_cores,
+    check_write_access,
+    check_disk,
+)

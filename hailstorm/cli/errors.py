@@ -1,0 +1,50 @@
+"""`hailstorm errors`: the dead letters of a ledger."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from hailstorm.cli.output import SHOWN, JsonOption, err, print_json_lines, print_rows
+from hailstorm.cli.target import TargetArgument, find_ledger
+
+
+def errors(
+    target: TargetArgument,
+    limit: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Only the newest N. A table shows 20, JSON all.")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """List dead letters: records that did not decode, and rows on which user code raised.
+
+    \b
+    Examples:
+      hailstorm errors app.py
+      hailstorm errors app.py --limit 5
+      hailstorm errors .hailstorm/trending --json | jq -r .reason | sort | uniq -c
+    """
+    from hailstorm.ledger.reader import open_ledger
+
+    letters = open_ledger(find_ledger(target)).errors()
+    wanted = limit if json else limit or SHOWN
+    shown = letters if wanted is None else letters.slice(max(0, len(letters) - wanted))
+    columns = ("spout", "partition", "offset", "step", "reason", "raw")
+    # Raw bytes may be anything; what is not UTF-8 is shown as \xff, so that every letter has a line.
+    rows = [{**row, "raw": _text(row["raw"])} for row in shown.select(columns).to_pylist()]
+    if json:
+        print_json_lines(rows)
+        return
+    print_rows(columns, ({**row, "raw": _shortened(row["raw"])} for row in rows))
+    if len(letters) > len(shown):
+        err.print(f"... and {len(letters) - len(shown):,} older ones: --limit N", style="dim")
+
+
+def _text(raw: bytes | None) -> str | None:
+    return None if raw is None else raw.decode(errors="backslashreplace")
+
+
+def _shortened(raw: str | None) -> str:
+    raw = raw or ""
+    return raw if len(raw) <= 80 else raw[:79] + "…"

@@ -1,0 +1,155 @@
+"""Progress of a run on the screen: one live line in a terminal, plain lines everywhere else.
+
+`run` and `demo` make a `ProgressDisplay` and give it to the engine, which calls it from its own thread. It writes to
+stderr: stdout belongs to the sinks.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Protocol, runtime_checkable
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.segment import SegmentLines
+from rich.spinner import Spinner
+from rich.text import Text
+
+from hailstorm.cli.output import err, out
+from hailstorm.engine.progress import Progress
+
+PLAIN_SECONDS = 1.0  # between two plain lines; a log file is not a screen
+
+
+@runtime_checkable
+class Board(Protocol):
+    """A sink that has something to draw. The console sink prints nothing in a terminal: the screen is ours."""
+
+    def renderable(self) -> RenderableType: ...
+
+
+@dataclass
+class ProgressDisplay:
+    """Shows what the engine reports, and above it the boards: what console sinks want a person to see."""
+
+    boards: Sequence[Board] = ()
+    console: Console = err
+    progress: Progress = field(default_factory=lambda: Progress("starting", "starting"))
+    timings: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    _begun: float = field(default_factory=time.monotonic)
+    _printed: float = float("-inf")
+    _live: Live | None = None
+
+    def __enter__(self) -> ProgressDisplay:
+        if self.console.is_terminal:
+            # A redirected stdout would send the rows of a pipe to the screen.
+            self._live = Live(
+                get_renderable=self._render,
+                console=self.console,
+                refresh_per_second=8,
+                transient=True,
+                redirect_stdout=sys.stdout.isatty(),
+            )
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+        if sys.stdout.isatty():
+            for board in self.boards:
+                out.print(board.renderable(), soft_wrap=False)
+
+    def __call__(self, progress: Progress) -> None:
+        changed = (progress.phase, progress.message) != (self.progress.phase, self.progress.message)
+        self.progress = progress
+        if progress.tick_ms:
+            for name, milliseconds in {**progress.timings, "tick": progress.tick_ms}.items():
+                self.timings[name].append(milliseconds)
+        if self._live is None:
+            self._print_plain(changed)
+
+    def _print_plain(self, changed: bool) -> None:
+        now = time.monotonic()
+        if not changed and now - self._printed < PLAIN_SECONDS:
+            return
+        self._printed = now
+        self.console.print(f"{datetime.now(UTC):%H:%M:%S}  {progress_text(self.progress, now - self._begun).plain}")
+
+    def _render(self) -> RenderableType:
+        line = progress_text(self.progress, time.monotonic() - self._begun)
+        line.no_wrap, line.overflow = True, "ellipsis"
+        bottom = Spinner("dots", line) if self.progress.phase in ("starting", "delivering") else line
+        if not (self.boards and sys.stdout.isatty()):
+            return bottom
+        # A screen that is too low cuts the boards, never the line.
+        lines = self.console.render_lines(Group(*(board.renderable() for board in self.boards)))
+        return Group(SegmentLines(lines[: self.console.height - 2], new_lines=True), bottom)
+
+
+def progress_text(progress: Progress, elapsed: float) -> Text:
+    """The line itself: what matters most is furthest to the left, since a narrow terminal cuts on the right."""
+    if progress.phase in ("starting", "delivering", "stopped"):
+        return Text(f"{progress.message or progress.phase} ({elapsed:.0f} s)")
+    parts = [
+        f"commit {progress.commit:,}",
+        f"{progress.rows_per_second:,.0f} rows/s",
+        f"tick {progress.tick_ms:,.0f} ms",
+        f"lag {progress.lag:,}",
+    ]
+    if progress.watermark is not None:
+        parts.append(f"watermark {progress.watermark.astimezone(UTC):%Y-%m-%d %H:%M:%S}")
+    parts += sink_texts(progress)
+    parts.append(f"errors {progress.errors:,}")
+    if progress.late:
+        parts.append(f"late {progress.late:,}")
+    if progress.phase == "paused":
+        parts.insert(0, f"PAUSED {progress.message}".rstrip())
+    troubled = any(state.failing or state.stopped for state in progress.sinks.values())
+    style = "yellow" if troubled or progress.errors or progress.phase == "paused" else ""
+    return Text("  ".join(parts), style=style)
+
+
+def sink_texts(progress: Progress) -> list[str]:
+    """One word when all sinks keep up; else each one that does not, and why."""
+    troubled = []
+    for name, state in progress.sinks.items():
+        if state.stopped is not None:
+            troubled.append(f"sink {name} STOPPED: {state.stopped}")
+        elif state.failing is not None:
+            troubled.append(f"sink {name} retrying: {state.failing}")
+        elif state.behind > 1:  # one behind is the tick that is being delivered
+            troubled.append(f"sink {name} {state.behind:,} behind")
+    return troubled or (["sinks ok"] if progress.sinks else [])
+
+
+def profile_rows(timings: Mapping[str, list[float]], order: tuple[str, ...]) -> list[dict[str, str | float]]:
+    """Where tick time goes: median, 99th percentile and share of the whole, part by part."""
+    total = sum(timings.get("tick", ())) or 1.0
+    rows: list[dict[str, str | float]] = []
+    for name in (*order, "tick"):
+        values = sorted(timings.get(name, ()))
+        if values:
+            rows.append(
+                {
+                    "part": name,
+                    "median ms": _quantile(values, 0.5),
+                    "p99 ms": _quantile(values, 0.99),
+                    "share": f"{100 * sum(values) / total:.0f}%",
+                }
+            )
+    return rows
+
+
+def _quantile(ordered: list[float], q: float) -> float:
+    """The smallest value that at least a share `q` of them does not exceed."""
+    return ordered[max(0, math.ceil(len(ordered) * q) - 1)]

@@ -1,0 +1,86 @@
+"""How commands speak: tables for people, JSON for scripts, errors in one shape on stderr.
+
+Results go to stdout; progress, hints and errors go to stderr, so that a pipe gets results only.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from hailstorm.errors import HailstormError
+
+out = Console(highlight=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+SHOWN = 20  # rows of a table when nobody says how many: what fits on a screen
+
+JsonOption = Annotated[bool, typer.Option("--json", help="For scripts: JSON instead of a table.")]
+
+
+def show_error(error: HailstormError) -> None:
+    """The house shape: the code stands out, the rest is as the error renders itself."""
+    head, _, rest = error.render().partition("\n")
+    code, _, what = head.partition("  ")
+    err.print(Text.assemble((code, "bold red"), "  ", (what, "bold"), f"\n{rest}" if rest else ""))
+
+
+def to_json(value: Any) -> str:
+    """One line. Times are ISO 8601 in UTC, decimals are text (a float would change them), bytes are base64."""
+    return msgspec.json.encode(value).decode()
+
+
+def print_json(value: Any) -> None:
+    sys.stdout.write(to_json(value) + "\n")
+
+
+def print_json_lines(values: Iterable[Any]) -> None:
+    encode = msgspec.json.Encoder().encode
+    for value in values:
+        sys.stdout.write(encode(value).decode() + "\n")
+
+
+def print_rows(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
+    """A table for people: numbers to the right, nothing cut off."""
+    rows = list(rows)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in columns:
+        numeric = any(isinstance(row.get(name), int | float) for row in rows)
+        table.add_column(name, justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(as_text(row.get(name))) for name in columns))
+    out.print(table, soft_wrap=False)
+
+
+def as_text(value: Any) -> str:
+    """A value as a person reads it: 1,234 and 2026-01-31 09:30:00."""
+    match value:
+        case None:
+            return ""
+        case bool():
+            return str(value).lower()
+        case int():
+            return f"{value:,}"
+        case float():
+            return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.1f}"
+        case datetime():
+            return as_utc(value).strftime("%Y-%m-%d %H:%M:%S") if value.tzinfo else f"{value:%Y-%m-%d %H:%M:%S}"
+        case bytes():
+            return value.decode(errors="backslashreplace")
+        case list() | tuple() | dict():
+            return to_json(value)
+        case _:
+            return str(value)
+
+
+def as_utc(value: datetime) -> datetime:
+    return value.astimezone(UTC)

@@ -1,0 +1,121 @@
+"""`hailstorm run`: run a topology, live."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+import typer
+
+from hailstorm.cli.live import Board, ProgressDisplay, profile_rows
+from hailstorm.cli.output import err, print_rows
+from hailstorm.cli.target import App, load_app, ship_by_value, short_path
+from hailstorm.engine.progress import TIMINGS, Summary
+
+AppArgument = Annotated[str, typer.Argument(metavar="APP", help="An app file: app.py, or app.py:storm.")]
+
+
+def run(
+    app: AppArgument,
+    until: Annotated[
+        str, typer.Option(metavar="WHEN", help="When to stop: never, caught-up, or a clock as JSON.")
+    ] = "never",
+    every: Annotated[
+        str | None, typer.Option(metavar="TIME", help="The least time from one tick to the next: 1s, 500ms.")
+    ] = None,
+    ledger: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Where to keep state; else .hailstorm/<name> beside the app.")
+    ] = None,
+    master: Annotated[str | None, typer.Option(metavar="URL", help="The Spark master; else all cores here.")] = None,
+    conf: Annotated[
+        list[str] | None, typer.Option(metavar="K=V", help="A setting of Spark. May be given several times.")
+    ] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the topology; see check.")
+    ] = None,
+    accept: Annotated[
+        list[str] | None, typer.Option(metavar="STEP", help="Keep the state of a step whose meaning has changed.")
+    ] = None,
+    profile: Annotated[bool, typer.Option("--profile", help="At the end, show where the time of ticks went.")] = False,
+) -> None:
+    """Run a topology until Ctrl-C; it goes on from its last commit.
+
+    \b
+    Examples:
+      hailstorm run app.py
+      hailstorm run app.py --until caught-up
+      hailstorm run app.py --until '{"tweets": {"0": 1000}}'
+      hailstorm run app.py --every 1s --set max_tick_rows=50000 --profile
+      hailstorm run app.py --master spark://host:7077 --conf spark.cores.max=8
+    """
+    settings, overrides = _pairs("--conf", conf), _pairs("--set", set_)
+    loaded = load_app(app)
+    with ProgressDisplay() as display:
+        summary = run_app(
+            loaded,
+            display,
+            ledger=ledger,
+            until=until,
+            every=every,
+            master=master,
+            conf=settings,
+            overrides=overrides,
+            accept=tuple(accept or ()),
+        )
+    show_summary(summary, app)
+    if profile:
+        print_rows(("part", "median ms", "p99 ms", "share"), profile_rows(display.timings, TIMINGS))
+
+
+def run_app(
+    app: App,
+    display: ProgressDisplay,
+    *,
+    ledger: str | None = None,
+    until: str = "never",
+    every: str | None = None,
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    overrides: Mapping[str, str] | None = None,
+    accept: tuple[str, ...] = (),
+) -> Summary:
+    """Start Spark and run: what `run` and `demo` share. Importing pyspark alone is worth a word on the screen."""
+    from hailstorm.engine.run import run_topology
+
+    ship_by_value(app)
+    display.boards = [step.sink for step in app.sinks() if isinstance(step.sink, Board)]
+    return run_topology(
+        app.topology,
+        ledger=str(app.ledger(ledger)),
+        until=until,
+        every=every,
+        master=master,
+        conf=conf or {},
+        overrides=overrides or {},
+        accept=accept,
+        on_progress=display,
+    )
+
+
+def show_summary(summary: Summary, target: str) -> None:
+    """How it ended, and what to type next."""
+    rate = summary.rows / summary.seconds if summary.seconds else 0.0
+    err.print(
+        f"Stopped at commit {summary.commit:,}: {summary.rows:,} rows in {summary.ticks:,} ticks "
+        f"({summary.seconds:,.1f} s, {rate:,.0f} rows/s), {summary.errors:,} errors"
+        + (f", {summary.late:,} late" if summary.late else "")
+    )
+    err.print(f"Ledger: {short_path(summary.ledger)}")
+    err.print(f"Next:   hailstorm status {target}", "        hailstorm commits " + target, sep="\n")
+    if summary.errors:
+        err.print(f"        hailstorm errors {target}")
+
+
+def _pairs(option: str, values: list[str] | None) -> dict[str, str]:
+    pairs = {}
+    for value in values or ():
+        name, equals, text = value.partition("=")
+        if not (name and equals):
+            raise typer.BadParameter(f"'{value}' is not NAME=VALUE", param_hint=option)
+        pairs[name] = text
+    return pairs

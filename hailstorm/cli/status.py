@@ -1,0 +1,106 @@
+"""`hailstorm status`: where a topology is. Needs no Spark and may run beside a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hailstorm.cli.output import JsonOption, as_text, err, out, print_json, print_rows
+from hailstorm.cli.target import App, TargetArgument, find_ledger, is_app, load_app
+from hailstorm.errors import HailstormError
+
+if TYPE_CHECKING:
+    from hailstorm.ledger.reader import LedgerReader
+
+
+def status(target: TargetArgument, json: JsonOption = False) -> None:
+    """Show clock, lag, watermark, sinks' cursors, errors and sizes.
+
+    Lag needs the logs, and so an app file: a ledger alone does not know where they are.
+
+    \b
+    Examples:
+      hailstorm status app.py
+      hailstorm status .hailstorm/trending
+      hailstorm status app.py --json | jq .lag
+    """
+    from hailstorm.ledger.reader import open_ledger
+
+    ledger = find_ledger(target)
+    reader = open_ledger(ledger)
+    app = load_app(target) if is_app(target) else None
+    found = status_of(reader, ledger, app)
+    if json:
+        print_json(found)
+    else:
+        _show(found, reader)
+
+
+def status_of(reader: LedgerReader, ledger: Path, app: App | None) -> dict[str, Any]:
+    """What scripts rely on: these fields and no others."""
+    live = reader.live()
+    return {
+        "topology": app.topology.name if app else ledger.resolve().name,
+        "commit": live.commit,
+        "clock": live.clock,
+        "lag": _lag(app, live.clock) if app else {},
+        "watermark": live.watermark,
+        "sinks": {name: _sink(reader.cursor(name), last, live.commit) for name, last in live.outboxes.items()},
+        "errors": live.errors,
+        "late": live.late,
+    }
+
+
+def _sink(cursor: int, last: int, newest: int) -> dict[str, int]:
+    """`last` is the newest commit that has rows for the sink: a sink that has got it waits for nothing."""
+    return {"cursor": newest, "behind": 0} if cursor >= last else {"cursor": cursor, "behind": newest - cursor}
+
+
+def _lag(app: App, clock: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
+    """Records that wait, by spout and partition. A log that cannot be reached is said, and left out."""
+    lag = {}
+    for spout in app.spouts():
+        try:
+            source = spout.source.resolve(app.topology.folder)
+            earliest, latest = source.earliest(), source.latest()
+        except HailstormError as error:
+            err.print(f"The log of '{spout.name}' cannot be read: {error.what}", style="yellow", markup=False)
+            continue
+        read = clock.get(spout.name, {})
+        lag[spout.name] = {
+            str(partition): max(0, end - max(read.get(str(partition), 0), earliest.get(partition, 0)))
+            for partition, end in sorted(latest.items())
+        }
+    return lag
+
+
+def _show(found: dict[str, Any], reader: LedgerReader) -> None:
+    live = reader.live()
+    out.print(f"{found['topology']}  commit {found['commit']:,} at {live.at[:19]}, {live.rows:,} rows", markup=False)
+    out.print(
+        f"watermark {found['watermark'] or '-'}  errors {found['errors']:,}  late {found['late']:,}", markup=False
+    )
+    positions = [
+        {
+            "spout": spout,
+            "partition": int(partition),
+            "next offset": offset,
+            "lag": found["lag"].get(spout, {}).get(partition, "?"),
+        }
+        for spout, partitions in found["clock"].items()
+        for partition, offset in partitions.items()
+    ]
+    print_rows(("spout", "partition", "next offset", "lag"), positions)
+    if found["sinks"]:
+        print_rows(("sink", "cursor", "behind"), ({"sink": name, **row} for name, row in found["sinks"].items()))
+    sizes = [
+        {
+            "step": name,
+            "kind": shape.kind,
+            "runs": len(live.runs.get(name, ())),
+            "rows": sum(run.rows for run in live.runs.get(name, ())),
+            "size": f"{as_text(sum(run.bytes for run in live.runs.get(name, ())) / 1e6)} MB",
+        }
+        for name, shape in live.steps.items()
+    ]
+    print_rows(("step", "kind", "runs", "rows", "size"), sizes)
