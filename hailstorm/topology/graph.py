@@ -1,12 +1,19 @@
-"""The picture of a topology: steps and edges as a value, drawn as text, Mermaid, DOT or JSON."""
+"""The picture of a topology: steps and edges as a value, drawn as text, Mermaid, DOT or JSON.
+
+`hailstorm graph` and `check` print it; the dashboard reads the JSON.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hailstorm.topology.step import ArrowBolt, Bolt, Fold, Step
+from hailstorm.topology.step import ArrowBolt, Bolt, Fold, Step, Top
+
+_MERMAID = {"spout": "([{}])", "fold": "[({})]", "top": "[({})]", "sink": "[/{}/]"}
+_DOT = {"spout": "cds", "fold": "cylinder", "top": "cylinder", "sink": "note"}
+_LONGEST_SCHEMA = 72
 
 
 @dataclass(frozen=True)
@@ -27,16 +34,85 @@ class Graph:
         edges = tuple(Edge(source, step.name, grouping_text(step)) for step in steps for source in step.inputs)
         return Graph(name, tuple(steps), edges)
 
+    def text(self) -> str:
+        """A tree for the terminal, one line a step. What has several inputs is drawn below the first of them."""
+        rows = [row for step in self.steps if not step.inputs for row in self._branch(step, "", "")]
+        names = max((len(branch) for branch, _, _ in rows), default=0)
+        kinds = max((len(kind) for _, kind, _ in rows), default=0)
+        lines = [f"{branch:{names}}  {kind:{kinds}}  {schema}".rstrip() for branch, kind, schema in rows]
+        return "\n".join([self.name, *lines])
+
+    def mermaid(self) -> str:
+        # The ids are numbers, because `end` and other good names are words of Mermaid's own.
+        ids = {step.name: f"s{number}" for number, step in enumerate(self.steps)}
+        lines = ["flowchart LR"]
+        for step in self.steps:
+            box = _MERMAID.get(step.kind, "[{}]").format(f'"{step.name}<br/>{_escaped(describe(step))}"')
+            lines.append(f"    {ids[step.name]}{box}")
+        for edge in self.edges:
+            label = "" if edge.grouping == "local" else f'|"{edge.grouping}"|'
+            lines.append(f"    {ids[edge.source]} -->{label} {ids[edge.target]}")
+        return "\n".join(lines)
+
+    def dot(self) -> str:
+        lines = [f'digraph "{self.name}" {{', "    rankdir=LR;", '    node [shape=box, fontname="sans-serif"];']
+        for step in self.steps:
+            detail = describe(step).replace("\\", "\\\\").replace('"', '\\"')
+            shape = f", shape={_DOT[step.kind]}" if step.kind in _DOT else ""
+            lines.append(f'    "{step.name}" [label="{step.name}\\n{detail}"{shape}];')
+        for edge in self.edges:
+            label = "" if edge.grouping == "local" else f' [label="{edge.grouping}"]'
+            lines.append(f'    "{edge.source}" -> "{edge.target}"{label};')
+        return "\n".join([*lines, "}"])
+
     def json(self) -> dict[str, Any]:
         steps = [{"name": s.name, "kind": s.kind, "at": s.at.short, "schema": str(s.schema)} for s in self.steps]
         edges = [{"from": e.source, "to": e.target, "grouping": e.grouping} for e in self.edges]
         return {"steps": steps, "edges": edges}
 
+    def _branch(self, step: Step, lead: str, margin: str) -> Iterator[tuple[str, str, str]]:
+        """(name with its branch, kind, schema) of a step and of everything that is drawn below it."""
+        more = "".join(f" + {name}" for name in step.inputs[1:])
+        yield f"{lead}{step.name}", describe(step) + more, "" if step.kind == "sink" else _short(str(step.schema))
+        below = [other for other in self.steps if step.name in other.inputs]
+        for other in below:
+            last = other is below[-1]
+            lead = margin + ("└─ " if last else "├─ ")
+            if other.inputs[0] == step.name:
+                yield from self._branch(other, lead, margin + ("   " if last else "│  "))
+            else:
+                yield f"{lead}{other.name}", f"(drawn below {other.inputs[0]})", ""
+
+
+def describe(step: Step) -> str:
+    """The kind of a step, with what a reader most wants to know of it."""
+    match step:
+        case Fold(key=()):
+            return "fold of all"
+        case Fold(key=key):
+            return f"fold by {', '.join(key)}"
+        case Top(n=n, by=by):
+            return f"top {n} by {by}"
+        case Bolt(grouping=grouping) | ArrowBolt(grouping=grouping) if grouping is not None:
+            return f"{step.kind} {grouping}"
+    return step.kind
+
 
 def grouping_text(step: Step) -> str:
-    """How rows reach the step; a fold groups by its key, and what has no grouping stays where it is."""
-    if isinstance(step, (Bolt, ArrowBolt)) and step.grouping is not None:
-        return str(step.grouping)
-    if isinstance(step, Fold):
-        return f"fields({', '.join(step.key)})" if step.key else "one()"
+    """How rows reach the step: folds and tops by their nature, bolts as declared, the rest stay where they are."""
+    match step:
+        case Bolt(grouping=grouping) | ArrowBolt(grouping=grouping) if grouping is not None:
+            return str(grouping)
+        case Fold(key=key) if key:
+            return f"fields({', '.join(key)})"
+        case Fold() | Top():
+            return "one()"
     return "local"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST_SCHEMA else text[: _LONGEST_SCHEMA - 4] + " ..."

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from hailstorm.errors import Location
+from hailstorm.errors import Location, TopologyError
 from hailstorm.topology import checks, mistakes
 from hailstorm.topology.schema import Column, Schema
 from hailstorm.topology.sql import HIDDEN, columns_of, parse_statement, refuse_state
@@ -57,7 +57,7 @@ class _Reader:
     source: Step
     at: Location
 
-    def outputs(self, query: exp.Expression, known: dict[str, tuple[Column, ...]]) -> tuple[Column, ...]:
+    def outputs(self, query: exp.Expr, known: dict[str, tuple[Column, ...]]) -> tuple[Column, ...]:
         """The columns of a query; `known` are the columns of WITH names around it."""
         known = dict(known)
         for cte in query.args["with_"].expressions if query.args.get("with_") else ():
@@ -122,7 +122,7 @@ class _Reader:
                 doing, owner = f"step '{self.step}' selects", self.source.name
                 raise mistakes.unknown_column(doing, names[0], owner, Schema(scope.columns), self.at)
 
-    def _projected(self, item: exp.Expression, scope: _Scope) -> tuple[Column, ...]:
+    def _projected(self, item: exp.Expr, scope: _Scope) -> tuple[Column, ...]:
         """The columns that one expression of a SELECT gives."""
         star = item.this if isinstance(item, exp.Column) else item
         if isinstance(star, exp.Star):
@@ -136,5 +136,5 @@ class _Reader:
             return (Column(item.alias_or_name, expression_type(item.unalias(), scope.visible)),)
         raise mistakes.unnamed_column(self.step, item.sql(dialect="spark"), self.at)
 
-    def _other(self, what: str) -> mistakes.TopologyError:
+    def _other(self, what: str) -> TopologyError:
         return mistakes.other_tables(self.step, what, self.source.name, self.at)

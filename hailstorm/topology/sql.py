@@ -99,7 +99,7 @@ _NONDETERMINISTIC = frozenset(
         "session_user",
     }
 )
-_CLAUSES: dict[type[exp.Expression], str] = {
+_CLAUSES: dict[type[exp.Expr], str] = {
     exp.Window: "a window function (OVER)",
     exp.Distinct: "DISTINCT",
     exp.Group: "GROUP BY",
@@ -138,7 +138,7 @@ def rewrite_columns(expression: str, prefix: str) -> str:
     return expression
 
 
-def parse_expression(text: str, step: str, at: Location) -> exp.Expression:
+def parse_expression(text: str, step: str, at: Location) -> exp.Expr:
     """Parsed as the only thing of a SELECT: on its own, `comment = 'x'` would be read as a statement."""
     if not isinstance(text, str):
         advice = 'Write SQL in quotes: "n > 3".'
@@ -150,11 +150,11 @@ def parse_expression(text: str, step: str, at: Location) -> exp.Expression:
     if len(found) != 1 or isinstance(found[0], (exp.Alias, exp.Aliases, exp.Star)) or found[0].find(exp.Query):
         why = "it must be one expression, without AS and without a query inside"
         raise mistakes.sql_does_not_parse(step, why, text, 0, len(text), at)
-    node: exp.Expression = found[0]
+    node: exp.Expr = found[0]
     return node
 
 
-def parse_statement(text: str, step: str, at: Location, before: str = "") -> exp.Expression:
+def parse_statement(text: str, step: str, at: Location, before: str = "") -> exp.Expr:
     """Parse `before + text`; positions in errors are those in `text`."""
     if not text.strip():
         raise mistakes.sql_does_not_parse(step, "it is empty", text, 0, 1, at)
@@ -166,11 +166,10 @@ def parse_statement(text: str, step: str, at: Location, before: str = "") -> exp
         _fail(error.errors[0], before, text, step, at)
     if len(statements) != 1 or statements[0] is None:
         raise mistakes.sql_does_not_parse(step, "it is more than one statement", text, 0, len(text), at)
-    statement: exp.Expression = statements[0]
-    return statement
+    return statements[0]
 
 
-def columns_of(node: exp.Expression) -> list[exp.Column]:
+def columns_of(node: exp.Expr) -> list[exp.Column]:
     """Every column that is named, in the order of the text. Parameters of lambdas are no columns."""
     columns = (column for column in node.find_all(exp.Column) if not isinstance(column.this, exp.Star))
     return sorted(columns, key=start_of)
@@ -180,7 +179,7 @@ def start_of(column: exp.Column) -> int:
     return int(column.parts[0].meta["start"])
 
 
-def refuse_state(node: exp.Expression, step: str, at: Location) -> None:
+def refuse_state(node: exp.Expr, step: str, at: Location) -> None:
     """Refuse what needs other rows, and what gives another result when it is run again."""
     for part in node.walk():
         name = _function_name(part)
@@ -193,7 +192,7 @@ def refuse_state(node: exp.Expression, step: str, at: Location) -> None:
             raise mistakes.nondeterministic_sql(step, name, at)
 
 
-def _function_name(node: exp.Expression) -> str:
+def _function_name(node: exp.Expr) -> str:
     if isinstance(node, exp.Anonymous):
         return node.name.lower()
     return node.sql_name().lower() if isinstance(node, exp.Func) else ""

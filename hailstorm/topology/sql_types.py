@@ -15,7 +15,7 @@ _BOOLEAN = (exp.Predicate, exp.And, exp.Or, exp.Not, exp.Boolean)
 _STRING = (exp.Lower, exp.Upper)
 
 
-def expression_type(node: exp.Expression, visible: Schema) -> str | None:
+def expression_type(node: exp.Expr, visible: Schema) -> str | None:
     """The type of an expression over these columns, or None where only Spark can tell."""
     if isinstance(node, exp.Column):
         return _column_type(node, visible)
@@ -33,6 +33,8 @@ def expression_type(node: exp.Expression, visible: Schema) -> str | None:
 
 def _column_type(column: exp.Column, visible: Schema) -> str | None:
     first, *fields = [part.name for part in column.parts]
+    if first not in visible and fields:  # the name of the table in front: `tweets.at`
+        first, *fields = fields
     type_ = visible.type_of(first) if first in visible else None
     for field in fields:
         type_ = ddl.struct_fields(type_).get(field) if type_ else None

@@ -76,9 +76,9 @@ class Stream:
         at = Location.of_caller()
 
         def declare(function: Callable[[Any], Any]) -> Stream:
-            step_name = name or getattr(function, "__name__", "")
-            if not callable(function) or isinstance(function, Stream):
-                raise mistakes.bad_function(step_name or "?", f"is {mistakes.shown(function)}, not a function", at)
+            step_name = str(name or getattr(function, "__name__", "?"))
+            if not callable(function):
+                raise mistakes.bad_function(step_name, f"got {mistakes.shown(function)}, which is not a function", at)
             if returns is None:
                 raise mistakes.bad_function(step_name, "does not say what it returns", at)
             if step_name == "<lambda>":

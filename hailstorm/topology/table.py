@@ -45,7 +45,7 @@ class Table(Stream):
             raise mistakes.wrong_argument(name, f"asks for the top {n!r}", "Ask for a whole number of at least 1.", at)
         sql.check_expression(by, name, "ranks by", self.step, at)
         checks.check_output_name(name, "rank", self.schema.names, "the table has one, and top adds the rank", at)
-        schema = Schema((*self.schema, Column("rank", "int", nullable=False)))
+        schema = Schema((*self.schema, Column("rank", "int")))
         return self.topology.add_table(Top(name, at, (self.name,), schema, self.key, True, n=n, by=by))
 
     def union(self, name: str, *others: Stream) -> NoReturn:

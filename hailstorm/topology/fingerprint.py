@@ -1,0 +1,68 @@
+"""Fingerprints: one hash per step, that changes when, and only when, what the step does changes.
+
+The engine writes them into commits and compares them on start. A fingerprint covers a step's own parameters and
+the *names* of its inputs, not what those do: so a changed bolt is reported as itself, and what is downstream of it
+can be told from the graph. Where a step stands in the user's file, comments and layout do not count.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from hailstorm.algebra.monoid import AnyMonoid
+from hailstorm.topology.function_identity import function_identity
+from hailstorm.topology.groupings import Grouping
+from hailstorm.topology.schema import Schema
+from hailstorm.topology.step import Sink, Spout, Step
+
+if TYPE_CHECKING:
+    from hailstorm.topology.topology import Topology
+
+# Where it stands is no part of what it does; a step's kind is its class, and is added by hand.
+_LEFT_OUT = {"at", "name"}
+# How often, where and how fast results are delivered does not change what they are.
+_LEFT_OUT_OF_SINKS = {"schema", "key", "is_table"}
+
+
+def fingerprint(topology: Topology) -> dict[str, str]:
+    """The fingerprint of every step, by name."""
+    return {step.name: step_fingerprint(step) for step in topology.steps}
+
+
+def step_fingerprint(step: Step) -> str:
+    text = json.dumps(step_identity(step), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def step_identity(step: Step) -> dict[str, Any]:
+    """What a step is, as JSON: the hash of this is its fingerprint."""
+    left_out = _LEFT_OUT | (_LEFT_OUT_OF_SINKS if isinstance(step, Sink) else set())
+    values = {field.name: getattr(step, field.name) for field in fields(step) if field.name not in left_out}
+    if isinstance(step, (Spout, Sink)):
+        outside = "source" if isinstance(step, Spout) else "sink"
+        values[outside] = dict(values[outside].describe())
+    return {"kind": step.kind, **{name: _plain(value) for name, value in values.items()}}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, AnyMonoid):
+        return _plain(value.describe())
+    if isinstance(value, Schema):
+        # Types that Spark fills in later are not known now, so they are no part of it.
+        return [[column.name, column.type, column.nullable] for column in value]
+    if isinstance(value, Grouping):
+        return str(value)
+    if isinstance(value, Mapping):
+        # In order: the columns of a select and of a fold come out in the order in which they were written.
+        return [[str(name), _plain(inner)] for name, inner in value.items()]
+    if isinstance(value, (list, tuple)):
+        return [_plain(inner) for inner in value]
+    if value is None or isinstance(value, (str, int, float, bool)):
+        return value
+    if callable(value):
+        return function_identity(value)
+    return repr(value)
