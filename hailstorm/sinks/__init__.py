@@ -1,0 +1,9 @@
+"""The sinks: what delivers to the outside world, each in a file of its own. `sink.py` is their protocol."""
+
+from hailstorm.sinks.call import Call
+from hailstorm.sinks.console import Console
+from hailstorm.sinks.duckdb import DuckDB
+from hailstorm.sinks.parquet import Parquet
+from hailstorm.sinks.sqlite import Sqlite
+
+__all__ = ["Call", "Console", "DuckDB", "Parquet", "Sqlite"]

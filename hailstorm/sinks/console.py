@@ -21,7 +21,7 @@ from rich.text import Text
 from hailstorm.errors import SinkError
 from hailstorm.sinks.session import Session
 from hailstorm.sinks.sink import KIND, OLD, Delivery
-from hailstorm.sinks.values import json_text, python_rows
+from hailstorm.sinks.values import json_text, plain_rows
 
 _RANK = "rank"  # what `top` adds: its rows are shown in this order
 
@@ -61,7 +61,7 @@ class Console:
         board = self._session.get()
         if commit <= board.commit:
             return
-        changes = list(python_rows(rows))
+        changes = plain_rows(rows.drop_columns([OLD]) if OLD in rows.column_names else rows)
         self._update(board, changes)
         if not self._is_terminal():
             self._print(board.delivery.sink, commit, changes)
@@ -110,10 +110,7 @@ class Console:
         return self.terminal.is_terminal if self.terminal is not None else sys.stdout.isatty()
 
     def _print(self, sink: str, commit: int, changes: list[dict[str, Any]]) -> None:
-        lines = []
-        for row in changes:
-            columns = {name: value for name, value in row.items() if name != OLD}
-            lines.append(json_text({"_sink": sink, "_commit": commit, **columns}) + "\n")
+        lines = [json_text({"_sink": sink, "_commit": commit, **row}) + "\n" for row in changes]
         stream = self.terminal.file if self.terminal is not None else sys.stdout
         try:
             stream.write("".join(lines))
@@ -127,6 +124,4 @@ def _shown(value: Any) -> str:
         return ""
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
-    if isinstance(value, str):
-        return value
-    return json_text(value).strip('"')
+    return value if isinstance(value, str) else json_text(value)

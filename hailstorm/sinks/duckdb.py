@@ -65,7 +65,7 @@ class DuckDB:
             session = _Open(_connect(path), delivery)
             try:
                 with _transaction(session.connection):
-                    session.connection.execute(_CURSORS)
+                    _run(session.connection, _CURSORS)
                     if delivery.key:
                         session.target = self._prepare(session, changes=True)
             except BaseException:
@@ -103,32 +103,32 @@ class DuckDB:
     def _prepare(self, session: _Open, changes: bool) -> Target:
         """Create the table when it is missing; otherwise check that it fits."""
         wanted = target(session.delivery, self.mode, changes)
-        with _registered(session.connection, "hailstorm_rows", wanted.columns.empty_table()) as run:
-            needed = {row[0]: row[1] for row in run.execute("DESCRIBE hailstorm_rows").fetchall()}
-            found = run.execute(
+        connection = session.connection
+        with _registered(connection, wanted.columns.empty_table()):
+            needed = {row[0]: row[1] for row in _run(connection, "DESCRIBE hailstorm_rows")}
+            found = _run(
+                connection,
                 "SELECT column_name, data_type FROM duckdb_columns() "
                 "WHERE table_name = ? AND schema_name = current_schema() AND database_name = current_database() "
                 "ORDER BY column_index",
-                [self.table],
-            ).fetchall()
+                self.table,
+            )
             if found:
-                check_columns(f"table '{self.table}' in {self.path}", needed, dict(found))
+                check_columns(f"table '{self.table}' in {self.path}", needed, {row[0]: row[1] for row in found})
             else:
-                run.execute(f"CREATE TABLE {quoted(self.table)} AS SELECT * FROM hailstorm_rows")
+                _run(connection, f"CREATE TABLE {quoted(self.table)} AS SELECT * FROM hailstorm_rows")
         return wanted
 
     def _write(self, connection: DuckDBPyConnection, wanted: Target, rows: pa.Table) -> None:
         name = quoted(self.table)
         if wanted.upsert and rows.num_rows:
-            with _registered(connection, "hailstorm_rows", wanted.removed(rows)) as run:
-                # IS NOT DISTINCT FROM instead of =, because a key may be null.
-                same = (f"old.{quoted(column)} IS NOT DISTINCT FROM new.{quoted(column)}" for column in wanted.key)
-                if wanted.key:
-                    run.execute(f"DELETE FROM {name} AS old USING hailstorm_rows AS new WHERE {' AND '.join(same)}")
-                else:
-                    run.execute(f"DELETE FROM {name}")
-        with _registered(connection, "hailstorm_rows", wanted.added(rows)) as run:
-            run.execute(f"INSERT INTO {name} BY NAME SELECT * FROM hailstorm_rows")
+            # IS NOT DISTINCT FROM instead of =, because a key may be null. No key at all: the only row goes.
+            same = [f"old.{quoted(column)} IS NOT DISTINCT FROM new.{quoted(column)}" for column in wanted.key]
+            with _registered(connection, wanted.removed(rows) if same else rows):
+                where = " AND ".join(same) or "true"
+                _run(connection, f"DELETE FROM {name} AS old USING hailstorm_rows AS new WHERE {where}")
+        with _registered(connection, wanted.added(rows)):
+            _run(connection, f"INSERT INTO {name} BY NAME SELECT * FROM hailstorm_rows")
 
     @contextmanager
     def _clear_errors(self) -> Iterator[None]:
@@ -151,43 +151,44 @@ def _connect(path: Path) -> DuckDBPyConnection:
     return duckdb.connect(str(path))
 
 
+def _run(connection: DuckDBPyConnection, statement: str, *parameters: object) -> list[tuple[Any, ...]]:
+    """Run it to its end: DuckDB refuses other work while a result is half read."""
+    return connection.execute(statement, parameters).fetchall()
+
+
 def _cursor(session: _Open) -> int | None:
-    row = session.connection.execute(
-        "SELECT max(commit_number) FROM hailstorm_cursors WHERE topology = ? AND sink = ?",
-        [session.delivery.topology, session.delivery.sink],
-    ).fetchone()
-    return None if row is None or row[0] is None else int(row[0])
+    stored = "SELECT max(commit_number) FROM hailstorm_cursors WHERE topology = ? AND sink = ?"
+    ((commit,),) = _run(session.connection, stored, session.delivery.topology, session.delivery.sink)
+    return None if commit is None else int(commit)
 
 
 def _store_cursor(session: _Open, commit: int, is_new: bool) -> None:
-    names = [session.delivery.topology, session.delivery.sink]
     if is_new:
-        session.connection.execute("INSERT INTO hailstorm_cursors VALUES (?, ?, ?)", [*names, commit])
+        store = "INSERT INTO hailstorm_cursors (commit_number, topology, sink) VALUES (?, ?, ?)"
     else:
-        session.connection.execute(
-            "UPDATE hailstorm_cursors SET commit_number = ? WHERE topology = ? AND sink = ?", [commit, *names]
-        )
+        store = "UPDATE hailstorm_cursors SET commit_number = ? WHERE topology = ? AND sink = ?"
+    _run(session.connection, store, commit, session.delivery.topology, session.delivery.sink)
 
 
 @contextmanager
 def _transaction(connection: DuckDBPyConnection) -> Iterator[None]:
-    connection.execute("BEGIN TRANSACTION")
+    connection.begin()
     try:
         yield
     except BaseException:
-        connection.execute("ROLLBACK")
+        connection.rollback()
         raise
-    connection.execute("COMMIT")
+    connection.commit()
 
 
 @contextmanager
-def _registered(connection: DuckDBPyConnection, name: str, rows: pa.Table) -> Iterator[DuckDBPyConnection]:
+def _registered(connection: DuckDBPyConnection, rows: pa.Table) -> Iterator[None]:
     """The Arrow table under a name that SQL sees; nothing is copied."""
-    connection.register(name, rows)
+    connection.register("hailstorm_rows", rows)
     try:
-        yield connection
+        yield
     finally:
-        connection.unregister(name)
+        connection.unregister("hailstorm_rows")
 
 
 def _sink_error(error: Exception, place: str) -> SinkError:

@@ -27,8 +27,17 @@ def python_rows(rows: pa.Table) -> Iterator[dict[str, Any]]:
         yield from batch.to_pylist(maps_as_pydicts="lossy")
 
 
+def plain_rows(rows: pa.Table) -> list[dict[str, Any]]:
+    """One dict a row, with plain values in all columns that are not nested."""
+    columns = [
+        column.to_pylist(maps_as_pydicts="lossy") if pa.types.is_nested(column.type) else plain_values(column)
+        for column in rows.columns
+    ]
+    return [dict(zip(rows.column_names, values, strict=True)) for values in zip(*columns, strict=True)]
+
+
 def plain_values(column: pa.ChunkedArray) -> list[Any]:
-    """The column as None, bool, int, float, str and bytes only."""
+    """The column as None, bool, int, float, str and bytes only; nested values as JSON text."""
     kind = column.type
     if pa.types.is_decimal(kind):
         return [None if value is None else format(value, "f") for value in column.to_pylist()]
