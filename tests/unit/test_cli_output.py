@@ -1,0 +1,113 @@
+"""What commands print: JSON that scripts rely on, tables for people, the progress line."""
+
+from __future__ import annotations
+
+import io
+import json
+from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
+
+import pytest
+from rich.console import Console
+
+from hailstorm.cli import output
+from hailstorm.cli.live import ProgressDisplay, profile_rows, progress_text
+from hailstorm.engine.delivery import SinkState
+from hailstorm.engine.progress import Progress
+from hailstorm.errors import UsageError
+
+
+def test_json_times_are_iso_8601_in_utc_and_decimals_are_exact() -> None:
+    row = {"at": datetime(2026, 1, 31, 9, 30, tzinfo=UTC), "price": Decimal("0.10"), "n": 3}
+    assert output.to_json(row) == '{"at":"2026-01-31T09:30:00Z","price":"0.10","n":3}'
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (1234567, "1,234,567"),
+        (None, ""),
+        (True, "true"),
+        (0.5, "0.5"),
+        (12345.678, "12,345.7"),
+        (datetime(2026, 1, 31, 9, 30, tzinfo=timezone(timedelta(hours=2))), "2026-01-31 07:30:00"),
+        (b"a\xff", "a\\xff"),
+        ([1, "a"], '[1,"a"]'),
+    ],
+)
+def test_values_read_as_people_write_them(value: object, text: str) -> None:
+    assert output.as_text(value) == text
+
+
+def test_an_error_keeps_its_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+    console = Console(file=io.StringIO(), width=40)
+    monkeypatch.setattr(output, "err", Console(file=console.file, width=40, soft_wrap=True, highlight=False))
+    error = UsageError(99, "a [long] sentence that is longer than the terminal is wide", hint="Do this.\nOr that.")
+    output.show_error(error)
+    assert console.file.getvalue() == error.render() + "\n"  # type: ignore[attr-defined]
+
+
+RUNNING = Progress(
+    "running",
+    commit=1234,
+    rows=500,
+    total_rows=9000,
+    tick_ms=241.4,
+    rows_per_second=5123.4,
+    lag=17,
+    watermark=datetime(2026, 1, 31, 9, 30, tzinfo=UTC),
+    sinks={"board": SinkState(cursor=1234, behind=0)},
+    timings={"read": 100.0, "commit": 20.0},
+)
+
+
+def test_the_progress_line_has_all_there_is_to_watch() -> None:
+    assert progress_text(RUNNING, 3.0).plain == (
+        "commit 1,234  5,123 rows/s  tick 241 ms  lag 17  watermark 2026-01-31 09:30:00  sinks ok  errors 0"
+    )
+
+
+def test_a_sink_in_trouble_is_named_with_its_reason() -> None:
+    sinks = {
+        "archive": SinkState(cursor=3, behind=9, failing="database is locked"),
+        "slow": SinkState(cursor=3, behind=9),
+        "dead": SinkState(cursor=3, behind=9, stopped="no such table"),
+    }
+    text = progress_text(Progress("running", sinks=sinks), 0).plain
+    assert "sink archive retrying: database is locked" in text
+    assert "sink slow 9 behind" in text
+    assert "sink dead STOPPED: no such table" in text
+    assert "sinks ok" not in text
+
+
+def test_without_a_terminal_there_is_one_plain_line_a_second_and_one_for_each_phase() -> None:
+    file = io.StringIO()
+    with ProgressDisplay(console=Console(file=file, soft_wrap=True)) as display:
+        display(Progress("starting", "starting Spark"))
+        for _ in range(50):
+            display(RUNNING)
+        display(Progress("stopped", "stopped"))
+    lines = [line.split("  ", 1)[1] for line in file.getvalue().splitlines()]
+    assert [line.split()[0] for line in lines] == ["starting", "commit", "stopped"]
+    assert "\x1b" not in file.getvalue()
+
+
+def test_a_terminal_gets_a_live_line() -> None:
+    file = io.StringIO()
+    with ProgressDisplay(console=Console(file=file, force_terminal=True, width=120)) as display:
+        display(RUNNING)
+    assert "commit 1,234" in file.getvalue()
+
+
+def test_the_profile_shows_where_the_time_went() -> None:
+    timings = {"read": [1.0, 2.0, 3.0, 94.0], "commit": [25.0] * 4, "tick": [50.0] * 4}
+    assert profile_rows(timings, ("read", "plan", "commit")) == [
+        {"part": "read", "median ms": 2.0, "p99 ms": 94.0, "share": "50%"},
+        {"part": "commit", "median ms": 25.0, "p99 ms": 25.0, "share": "50%"},
+        {"part": "tick", "median ms": 50.0, "p99 ms": 50.0, "share": "100%"},
+    ]
+
+
+def test_json_lines_are_one_object_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    output.print_json_lines([{"a": 1}, {"a": "x\ny"}])
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [{"a": 1}, {"a": "x\ny"}]

@@ -1,0 +1,166 @@
+"""The reading commands, on a small ledger that is made by hand: no Spark is started, and none is imported."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from hailstorm.cli.app import app
+from hailstorm.errors import HailstormError
+from hailstorm.ledger.commit import DataFile, StateChange, StepShape
+from hailstorm.ledger.ledger import Ledger, next_commit
+from hailstorm.ledger.reader import LETTER
+from hailstorm.ledger.runs import write_run
+
+
+def _run(ledger: Ledger, seq: int, counts: dict[str, int]) -> StateChange:
+    table = pa.table(
+        {
+            "_bucket": pa.array([0] * len(counts), pa.int16()),
+            "_hash": pa.array([sum(word.encode()) for word in counts], pa.int64()),
+            "word": list(counts),
+            "n": list(counts.values()),
+            "_updated": pa.array([None] * len(counts), pa.timestamp("us", tz="UTC")),
+            "_deleted": [False] * len(counts),
+        }
+    ).sort_by("_hash")
+    return StateChange(added=(write_run(ledger.store, "counts", table, seq),))
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> str:
+    """Two commits of word counts, a sink that is one behind, and a dead letter."""
+    root = tmp_path / "words"
+    ledger = Ledger(root, create=True)
+    now = datetime(2026, 1, 31, 9, 30, tzinfo=UTC)
+    steps = {"counts": StepShape(kind="fold", key=("word",), values=("n",), fingerprint="f")}
+    state = {"counts": _run(ledger, 1, {"rain": 1, "snow": 5})}
+    end = {"lines": {"0": 6}}
+    outbox = {"board": (DataFile(path="outbox/board/x.parquet", rows=1, bytes=1),)}
+    ledger.commit(
+        next_commit(ledger.head, "tick", 1, now, state=state, steps=steps, end=end, rows=6, ms=12.5, outbox=outbox)
+    )
+    letter = {
+        "spout": "lines",
+        "partition": 0,
+        "offset": 6,
+        "step": "lines",
+        "reason": "not JSON",
+        "raw": b"\xffno",
+    }
+    (root / "errors").mkdir()
+    pq.write_table(pa.Table.from_pylist([letter], LETTER), root / "errors/e.parquet")
+    state = {"counts": _run(ledger, 2, {"rain": 3, "hail": 2})}
+    letters = (DataFile(path="errors/e.parquet", rows=1, bytes=1),)
+    end = {"lines": {"0": 11}}
+    ledger.commit(
+        next_commit(
+            ledger.head, "tick", 1, now, state=state, end=end, rows=4, errors=1, dead_letters=letters, outbox=outbox
+        )
+    )
+    ledger.store_cursor("board", 1)
+    return str(root)
+
+
+def _lines(*arguments: str) -> list[dict[str, object]]:
+    result = CliRunner().invoke(app, list(arguments))
+    assert result.exit_code == 0, result.output
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_state_is_one_flat_object_per_key(ledger: str) -> None:
+    assert _lines("state", ledger, "counts", "--json") == [
+        {"word": "hail", "n": 2},
+        {"word": "rain", "n": 3},
+        {"word": "snow", "n": 5},
+    ]
+
+
+def test_state_at_an_earlier_commit_is_what_it_was(ledger: str) -> None:
+    rows = _lines("state", ledger, "counts", "--at", "1", "--json")
+    assert rows == [{"word": "rain", "n": 1}, {"word": "snow", "n": 5}]
+
+
+def test_keys_are_named_or_bare(ledger: str) -> None:
+    expected = [{"word": "rain", "n": 3}, {"word": "snow", "n": 5}]
+    assert _lines("state", ledger, "counts", "--key", "rain", "--key", "word=snow", "--json") == expected
+
+
+def test_where_is_sql(ledger: str) -> None:
+    rows = _lines("state", ledger, "counts", "--where", "n > 2 AND word LIKE 's%'", "--json")
+    assert rows == [{"word": "snow", "n": 5}]
+
+
+def test_where_that_does_not_parse_is_an_error(ledger: str) -> None:
+    result = CliRunner().invoke(app, ["state", ledger, "counts", "--where", "n >"])
+    assert isinstance(result.exception, HailstormError)
+    assert "Columns: word, n" in result.exception.hint
+
+
+def test_limit_cuts_and_a_table_says_what_is_left_out(ledger: str) -> None:
+    assert len(_lines("state", ledger, "counts", "--limit", "2", "--json")) == 2
+
+
+def test_an_unknown_step_lists_the_known_ones(ledger: str) -> None:
+    result = CliRunner().invoke(app, ["state", ledger, "count"])
+    assert isinstance(result.exception, HailstormError)
+    assert "Did you mean 'counts'?" in result.exception.hint
+
+
+def test_a_moment_that_is_no_commit_is_wrong_usage(ledger: str) -> None:
+    assert CliRunner().invoke(app, ["state", ledger, "counts", "--at", "noon"]).exit_code == 2
+
+
+def test_commits_have_exactly_the_fields_that_scripts_rely_on(ledger: str) -> None:
+    first, second = _lines("commits", ledger, "--json")
+    assert list(first) == ["commit", "reason", "at", "from", "to", "rows", "ms", "watermark", "late", "errors"]
+    assert (first["commit"], first["rows"], first["ms"], first["from"]) == (1, 6, 12.5, {})
+    assert (second["from"], second["to"], second["errors"]) == ({"lines": {"0": 6}}, {"lines": {"0": 11}}, 1)
+
+
+def test_commits_may_be_limited_to_the_newest(ledger: str) -> None:
+    assert [row["commit"] for row in _lines("commits", ledger, "--limit", "1", "--json")] == [2]
+
+
+def test_status_is_one_object_with_exactly_these_fields(ledger: str) -> None:
+    (status,) = _lines("status", ledger, "--json")
+    assert status == {
+        "topology": "words",
+        "commit": 2,
+        "clock": {"lines": {"0": 11}},
+        "lag": {},
+        "watermark": None,
+        "sinks": {"board": {"cursor": 1, "behind": 1}},
+        "errors": 1,
+        "late": 0,
+    }
+
+
+def test_errors_show_raw_bytes_even_when_they_are_not_text(ledger: str) -> None:
+    assert _lines("errors", ledger, "--json") == [
+        {"spout": "lines", "partition": 0, "offset": 6, "step": "lines", "reason": "not JSON", "raw": "\\xffno"}
+    ]
+
+
+@pytest.mark.parametrize("command", ["status", "commits", "errors", "state"])
+def test_people_get_tables(ledger: str, command: str) -> None:
+    result = CliRunner().invoke(app, [command, ledger, *(["counts"] if command == "state" else [])])
+    assert result.exit_code == 0, result.output
+    assert "─" in result.stdout
+
+
+def test_reading_imports_no_spark(ledger: str) -> None:
+    code = (
+        "import sys; from typer.testing import CliRunner; from hailstorm.cli.app import app\n"
+        f"assert CliRunner().invoke(app, ['state', {ledger!r}, 'counts']).exit_code == 0\n"
+        "assert not [m for m in sys.modules if m.split('.')[0] == 'pyspark']"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
