@@ -72,6 +72,8 @@ def check_grouping(step: str, grouping: object, owner: str, schema: Schema, at: 
 
 def check_has_methods(step: str, value: Any, methods: Iterable[str], what: str, advice: str, at: Location) -> None:
     """Sources and sinks are protocols of later packages, so they are known here by their methods only."""
+    if isinstance(value, type):
+        advice = f"{value.__name__} is a class: make one of it, as in hs.{value.__name__}(...)."
     if isinstance(value, type) or not all(callable(getattr(value, method, None)) for method in methods):
         raise mistakes.wrong_argument(step, f"got {mistakes.shown(value)}, which is not a {what}", advice, at)
 

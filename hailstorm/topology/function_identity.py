@@ -29,10 +29,14 @@ def function_identity(function: Any) -> Any:
 
 
 class _Identities:
-    """Remembers what it has met: functions can call each other in circles."""
+    """Remembers the functions and classes that it has met, because they can name each other in circles.
+
+    Only those: whether two equal tuples are one object differs from process to process.
+    """
 
     def __init__(self) -> None:
         self.met: dict[int, int] = {}
+        self.around: list[int] = []
 
     def of(self, value: Any) -> Any:
         if value is None or isinstance(value, (bool, int, str)):
@@ -41,9 +45,21 @@ class _Identities:
             return repr(value)
         if isinstance(value, ModuleType):
             return {"module": value.__name__}
-        if id(value) in self.met:
-            return {"again": self.met[id(value)]}
-        self.met[id(value)] = len(self.met)
+        if isinstance(value, CodeType):
+            return self._bytecode(value)
+        if isinstance(value, (FunctionType, type)):
+            if id(value) in self.met:
+                return {"again": self.met[id(value)]}
+            self.met[id(value)] = len(self.met)
+            return self._function(value) if isinstance(value, FunctionType) else self._class(value)
+        if id(value) in self.around:
+            return {"around": self.around.index(id(value))}
+        self.around.append(id(value))
+        identity = self._object(value)
+        self.around.pop()
+        return identity
+
+    def _object(self, value: Any) -> Any:
         if isinstance(value, (list, tuple)):
             return [type(value).__name__, *(self.of(inner) for inner in value)]
         if isinstance(value, (set, frozenset)):
@@ -54,10 +70,6 @@ class _Identities:
             return {"partial": [self.of(value.func), self.of(value.args), self.of(value.keywords)]}
         if isinstance(value, MethodType):
             return {"method": [self.of(value.__func__), self.of(value.__self__)]}
-        if isinstance(value, FunctionType):
-            return self._function(value)
-        if isinstance(value, type):
-            return self._class(value)
         if _is_users(type(value)):
             return {"instance": self.of(type(value)), "state": self.of(getattr(value, "__dict__", None))}
         shown = repr(value)
@@ -71,11 +83,14 @@ class _Identities:
         cells = zip(code.co_freevars, function.__closure__ or (), strict=True)
         around = {name: function.__globals__.get(name) for name in sorted(_global_names(code))}
         return {
-            "code": _tree(function) or _bytecode(code),
+            "code": _tree(function) or self._bytecode(code),
             "defaults": self.of((function.__defaults__, function.__kwdefaults__)),
             "closure": [[name, self.of(_content(cell))] for name, cell in cells],
             "globals": [[name, self.of(value)] for name, value in around.items()],
         }
+
+    def _bytecode(self, code: CodeType) -> list[Any]:
+        return [code.co_code.hex(), self.of(code.co_consts), list(code.co_names), list(code.co_varnames)]
 
     def _class(self, value: type) -> Any:
         if not _is_users(value):
@@ -153,8 +168,3 @@ def _dump(node: Any) -> Any:
         return repr(node.value)
     kept = {name: value for name, value in ast.iter_fields(node) if name not in _HINTS and value not in (None, [])}
     return [type(node).__name__, *([name, _dump(value)] for name, value in sorted(kept.items()))]
-
-
-def _bytecode(code: CodeType) -> list[Any]:
-    constants = [_bytecode(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts]
-    return [code.co_code.hex(), constants, list(code.co_names), list(code.co_varnames)]

@@ -37,7 +37,7 @@ def no_consumer(name: str, kind: str, at: Location) -> TopologyError:
 
 
 def no_spout(topology: str, at: Location) -> TopologyError:
-    hint = f"Add a spout first: {topology}.spout(name, source, schema=...)."
+    hint = "Add one first: storm.spout(name, source, schema=...)."
     return TopologyError(5, f"topology '{topology}' has no spout, so nothing would ever happen", at=at, hint=hint)
 
 
@@ -118,8 +118,8 @@ def different_schemas(step: str, first: str, one: Schema, second: str, two: Sche
     return TopologyError(19, f"step '{step}' unites '{first}' and '{second}', whose columns differ", at=at, hint=hint)
 
 
-def bad_function(step: str, why: str, at: Location) -> TopologyError:
-    hint = (
+def bad_function(step: str, why: str, at: Location, advice: str = "") -> TopologyError:
+    hint = advice or (
         "A bolt is declared with the columns that it returns:\n"
         '    @stream.bolt(returns="word STRING, n INT")\n'
         "    def words(row): ..."
@@ -161,9 +161,9 @@ def other_topology(step: str, other: str, at: Location) -> TopologyError:
     return TopologyError(26, f"step '{step}' reads '{other}', which belongs to another topology", at=at, hint=hint)
 
 
-def cycle(names: Iterable[str], at: Location) -> TopologyError:
-    path = " -> ".join(names)
-    return TopologyError(27, f"steps read each other in a circle: {path}", at=at, hint="Remove one of the inputs.")
+def undeclared_input(step: str, name: str, at: Location) -> TopologyError:
+    hint = f"A step reads steps that exist already, so that no circle can arise. Declare '{name}' first."
+    return TopologyError(27, f"step '{step}' reads '{name}', which is not declared before it", at=at, hint=hint)
 
 
 def unnamed_column(step: str, text: str, at: Location) -> TopologyError:

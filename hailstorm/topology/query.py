@@ -94,7 +94,7 @@ class _Reader:
         aliases = {table.alias_or_name}
         joins = select.args.get("joins") or []
         if any(not isinstance(join.this, exp.Lateral) for join in joins):
-            raise self._other("joins")
+            raise self._other("joins another table")
         for lateral in [*(select.args.get("laterals") or []), *(join.this for join in joins)]:
             alias = lateral.args.get("alias")
             if alias is None or not alias.columns:

@@ -110,6 +110,8 @@ _CLAUSES: dict[type[exp.Expr], str] = {
     exp.Offset: "OFFSET",
     exp.TableSample: "TABLESAMPLE",
 }
+# Single words that are no columns. A misspelt column must not be read as anything else, `like` for example.
+_WORDS = _NONDETERMINISTIC | {"true", "false", "null"}
 _WRAP = "SELECT "
 
 
@@ -118,11 +120,14 @@ def check_expression(text: str, step: str, doing: str, source: Step, at: Locatio
     visible = source.schema if source.is_table else Schema(source.schema.columns + HIDDEN.columns)
     if text in visible:  # by far the most common expression, and a name with odd letters need not be quoted
         return visible.type_of(text)
+    unknown = f"step '{step}' {doing}"
+    if isinstance(text, str) and text.isidentifier() and text.lower() not in _WORDS:
+        raise mistakes.unknown_column(unknown, text, source.name, source.schema, at)
     node = parse_expression(text, step, at)
     for column in columns_of(node):
         name = column.parts[0].name
         if name not in visible:
-            raise mistakes.unknown_column(f"step '{step}' {doing}", name, source.name, source.schema, at)
+            raise mistakes.unknown_column(unknown, name, source.name, source.schema, at)
     return expression_type(node, visible)
 
 

@@ -82,7 +82,8 @@ class Stream:
             if returns is None:
                 raise mistakes.bad_function(step_name, "does not say what it returns", at)
             if step_name == "<lambda>":
-                raise mistakes.bad_function("lambda", "has no name: pass name=", at)
+                advice = 'Give it one: .bolt(lambda row: ..., name="lengths", returns="n INT").'
+                raise mistakes.bad_function("lambda", "has no name", at, advice)
             step = Bolt(
                 step_name,
                 at,

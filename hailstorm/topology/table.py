@@ -31,7 +31,12 @@ class Table(Stream):
         at = Location.of_caller()
         for column in self.key:
             if expressions.get(column, column).strip(" `") != column:
-                raise mistakes.bad_key(name, column, "a select on a table cannot change its key", at)
+                advice = (
+                    "The key of a table stays as it is. Select it under another name, or change it before the fold."
+                )
+                raise mistakes.wrong_argument(
+                    name, f"changes '{column}', which is the key of '{self.name}'", advice, at
+                )
         selected = self._selected(name, expressions, at)
         keys = tuple(column for column in self.schema if column.name in self.key)
         schema = Schema(keys + tuple(column for column in selected if column.name not in self.key))

@@ -87,12 +87,12 @@ class Topology:
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """Every step, after all steps that it reads: the order of declaration is one."""
+        """Every step, after all steps that it reads: `add` sees to it that the order of declaration is one."""
         return tuple(self._steps.values())
 
     def step(self, name: str) -> Step:
         if name not in self._steps:
-            raise mistakes.unknown_step(name, self._steps, self.name, self.at)
+            raise mistakes.unknown_step(name, self._steps, self.name, Location.of_caller())
         return self._steps[name]
 
     def consumers(self, name: str) -> tuple[Step, ...]:
@@ -106,7 +106,8 @@ class Topology:
             better = next(name for name in numbers if name not in self._steps)
             raise mistakes.duplicate_name(step.name, self._steps[step.name].at, better, step.at)
         for name in step.inputs:
-            self.step(name)
+            if name not in self._steps:
+                raise mistakes.undeclared_input(step.name, name, step.at)
         self._steps[step.name] = step
         return step
 
