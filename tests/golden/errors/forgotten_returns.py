@@ -1,0 +1,9 @@
+import hailstorm as hs
+
+storm = hs.Topology("trending")
+tweets = storm.spout("tweets", hs.Log("data/tweets"), schema="user STRING, text STRING, likes INT, at TIMESTAMP")
+
+
+@tweets.bolt
+def words(tweet):
+    yield {"word": tweet.text}

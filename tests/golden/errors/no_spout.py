@@ -1,0 +1,4 @@
+import hailstorm as hs
+
+storm = hs.Topology("trending")
+storm.validate()

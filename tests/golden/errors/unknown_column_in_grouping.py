@@ -1,0 +1,5 @@
+import hailstorm as hs
+
+storm = hs.Topology("trending")
+tweets = storm.spout("tweets", hs.Log("data/tweets"), schema="user STRING, text STRING, likes INT, at TIMESTAMP")
+tweets.bolt(print, name="printed", returns="a INT", grouping=hs.fields("usr"))

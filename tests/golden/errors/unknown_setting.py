@@ -1,0 +1,3 @@
+import hailstorm as hs
+
+storm = hs.Topology("trending", latencyy="1 second")
