@@ -46,7 +46,10 @@ class Location:
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
             file = frame.f_code.co_filename
-            if not file.startswith(_PACKAGE) or "/examples/" in file[len(_PACKAGE) :]:
+            # The __init__ that dataclasses generate has no file; it runs in the names of the class's module.
+            generated = file == "<string>" and str(frame.f_globals.get("__name__")).startswith("hailstorm.")
+            ours = generated or file.startswith(_PACKAGE)
+            if not ours or "/examples/" in file[len(_PACKAGE) :]:
                 return Location(file, frame.f_lineno)
             frame = frame.f_back
         return Location("<unknown>", 0)
