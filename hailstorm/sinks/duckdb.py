@@ -185,10 +185,9 @@ def _transaction(connection: DuckDBPyConnection) -> Iterator[None]:
 def _registered(connection: DuckDBPyConnection, rows: pa.Table) -> Iterator[None]:
     """The Arrow table under a name that SQL sees; nothing is copied."""
     connection.register("hailstorm_rows", rows)
-    try:
-        yield
-    finally:
-        connection.unregister("hailstorm_rows")
+    yield
+    # Not after an error: in an aborted transaction this would fail, too, and hide the reason.
+    connection.unregister("hailstorm_rows")
 
 
 def _sink_error(error: Exception, place: str) -> SinkError:

@@ -1,0 +1,371 @@
+"""Delivery against an outbox in memory: order, retries, and what each delivery mode promises and does not."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from hailstorm.engine import delivery as engine
+from hailstorm.engine.delivery import Deliverer, SinkState, retry_wait
+from hailstorm.errors import Location, TransientSinkError
+from hailstorm.ledger import faults
+from hailstorm.sinks.call import Call, Row
+from hailstorm.sinks.sink import Delivery, Sink
+from hailstorm.sinks.sqlite import Sqlite
+from hailstorm.topology import step
+from hailstorm.topology.schema import Column, Schema
+
+SCHEMA = Schema((Column("word", "string"), Column("n", "bigint")))
+MODES = ("exactly-once", "at-least-once", "at-most-once")
+
+
+@dataclass
+class MemoryOutbox:
+    """Commits by number, each a list of words for all sinks; survives the 'crash' of a deliverer."""
+
+    commits: dict[int, list[str]] = field(default_factory=dict)
+    cursors: dict[str, int] = field(default_factory=dict)
+    stores: int = 0
+    page: int = 100
+    newest_commit: int = 0
+
+    def commit(self, *words: str) -> int:
+        self.newest_commit += 1
+        if words:
+            self.commits[self.newest_commit] = list(words)
+        return self.newest_commit
+
+    def pending(self, sink: str, after: int) -> list[tuple[int, tuple[str, ...]]]:
+        return [(number, (str(number),)) for number in sorted(self.commits) if number > after][: self.page]
+
+    def read(self, files: tuple[str, ...]) -> pa.Table:
+        words = self.commits[int(files[0])]
+        # As Spark may write it: other order, other types and hidden columns.
+        columns = {"_time": [0] * len(words), "n": pa.array([1] * len(words), pa.int32()), "word": words}
+        return pa.table(columns)
+
+    def load_cursor(self, sink: str) -> int:
+        return self.cursors.get(sink, 0)
+
+    def store_cursor(self, sink: str, commit: int) -> None:
+        self.stores += 1
+        self.cursors[sink] = commit
+
+    def newest(self) -> int:
+        return self.newest_commit
+
+
+@dataclass
+class Recorder:
+    """A sink that keeps no cursor, with errors on demand: before anything arrives, or after."""
+
+    got: list[tuple[int, str]] = field(default_factory=list)
+    before: list[Exception] = field(default_factory=list)
+    after: list[Exception] = field(default_factory=list)
+    opening: list[Exception] = field(default_factory=list)
+    opened: int = 0
+    closed: int = 0
+    gate: threading.Event | None = None
+    keeps_cursor: bool = False
+
+    def open(self, delivery: Delivery) -> None:
+        if self.opening:
+            raise self.opening.pop(0)
+        self.opened += 1
+
+    def cursor(self) -> int | None:
+        return None
+
+    def deliver(self, commit: int, rows: pa.Table) -> None:
+        if self.gate is not None:
+            self.gate.wait(10)
+        if self.before:
+            raise self.before.pop(0)
+        self.got += [(commit, word) for word in rows["word"].to_pylist()]
+        if self.after:
+            raise self.after.pop(0)
+
+    def close(self) -> None:
+        self.closed += 1
+
+    def resolve(self, folder: Path) -> Sink:
+        return self
+
+    def describe(self) -> Mapping[str, Any]:
+        return {}
+
+
+def sink_step(sink: Sink, mode: str = "exactly-once", name: str = "board") -> step.Sink:
+    return step.Sink(name, Location("app.py", 3), ("words",), SCHEMA, sink=sink, delivery=mode)  # type: ignore[arg-type]
+
+
+@contextmanager
+def delivering(outbox: MemoryOutbox, *sinks: step.Sink, on_change: Any = None) -> Iterator[Deliverer]:
+    deliverer = Deliverer("trending", sinks, outbox, on_change)
+    deliverer.start()
+    try:
+        yield deliverer
+    finally:
+        deliverer.stop()
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < deadline, "did not happen"
+        time.sleep(0.005)
+
+
+def run_once(outbox: MemoryOutbox, sink: step.Sink) -> SinkState:
+    """Until all is delivered or the sink has stopped: a process that lives until then."""
+    with delivering(outbox, sink) as deliverer:
+        deliverer.wait(10, outbox.newest())
+        return deliverer.states()[sink.name]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_commits_arrive_in_order_whether_they_were_there_before_or_come_later(mode: str) -> None:
+    outbox, sink = MemoryOutbox(page=2), Recorder()
+    for word in "abc":
+        outbox.commit(word)
+    with delivering(outbox, sink_step(sink, mode)) as deliverer:
+        deliverer.notify(outbox.commit("d", "e"))
+        deliverer.notify(outbox.commit())  # a commit without rows for this sink
+        assert deliverer.wait(10, 5)
+        assert deliverer.states() == {"board": SinkState(cursor=5, behind=0)}
+        assert deliverer.behind("board") == 0
+    assert sink.got == [(1, "a"), (2, "b"), (3, "c"), (4, "d"), (4, "e")]
+    assert outbox.cursors["board"] == 4
+    assert (sink.opened, sink.closed) == (1, 1)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_next_process_goes_on_at_the_cursor(mode: str) -> None:
+    outbox, first, second = MemoryOutbox(), Recorder(), Recorder()
+    outbox.commit("a")
+    run_once(outbox, sink_step(first, mode))
+    outbox.commit("b")
+    run_once(outbox, sink_step(second, mode))
+    assert (first.got, second.got) == ([(1, "a")], [(2, "b")])
+
+
+def test_a_failing_sink_is_tried_again_while_another_goes_on() -> None:
+    outbox = MemoryOutbox()
+    errors: list[Exception] = [
+        TransientSinkError(6, "locked"),
+        ConnectionError("gone"),
+        TransientSinkError(6, "locked"),
+    ]
+    failing, healthy, seen = Recorder(before=errors, opening=[TimeoutError("slow")]), Recorder(), list[SinkState]()
+    outbox.commit("a")
+    note = lambda name, state: seen.append(state) if name == "board" else None  # noqa: E731
+    with delivering(outbox, sink_step(failing), sink_step(healthy, name="other"), on_change=note) as deliverer:
+        assert deliverer.wait(10, 1)
+        assert deliverer.states()["board"] == SinkState(cursor=1, behind=0)
+    assert failing.got == healthy.got == [(1, "a")]
+    reasons = [state.failing.split()[0] for state in seen if state.failing and state.retry_in]
+    assert reasons == ["TimeoutError:", "HS-SNK-006", "ConnectionError:", "HS-SNK-006"]
+    assert failing.opened == 4, "it is opened anew after every error"
+
+
+def test_waits_grow_to_half_a_minute_and_are_the_same_in_every_run() -> None:
+    waits = [retry_wait("trending/board", attempt) for attempt in range(1, 40)]
+    assert waits == [retry_wait("trending/board", attempt) for attempt in range(1, 40)]
+    assert waits[:8] != [retry_wait("trending/other", attempt) for attempt in range(1, 9)]
+    for attempt, wait in enumerate(waits):
+        full = min(0.1 * 2**attempt, 30)
+        assert 0.75 * full <= wait <= full
+
+
+def test_waits_grow_when_opening_works_and_delivering_does_not() -> None:
+    outbox, waits = MemoryOutbox(), list[float]()
+    sink = Recorder(before=[OSError("full") for _ in range(4)])
+    outbox.commit("a")
+    note = lambda _, state: waits.append(state.retry_in) if state.retry_in else None  # noqa: E731
+    with delivering(outbox, sink_step(sink), on_change=note) as deliverer:
+        assert deliverer.wait(10, 1)
+    assert len(waits) == 4
+    assert all(later > 1.2 * earlier for earlier, later in pairwise(waits))
+
+
+def test_a_sink_that_cannot_go_on_says_why_and_stops_no_other() -> None:
+    outbox, broken, healthy = MemoryOutbox(), Recorder(before=[ValueError("no such column")]), Recorder()
+    outbox.commit("a")
+    with delivering(outbox, sink_step(broken), sink_step(healthy, name="other")) as deliverer:
+        assert not deliverer.wait(10, 1), "the broken one does not arrive, and nobody waits for it"
+        deliverer.notify(outbox.commit("b"))
+        eventually(lambda: deliverer.states()["other"].cursor == 2)
+        state = deliverer.states()["board"]
+    assert state == SinkState(cursor=0, behind=2, stopped="ValueError: no such column")
+    assert broken.got == []
+    assert healthy.got == [(1, "a"), (2, "b")]
+
+
+def test_delivery_goes_on_while_the_sink_is_slow_and_shows_how_far_behind_it_is() -> None:
+    outbox, sink = MemoryOutbox(), Recorder(gate=threading.Event())
+    with delivering(outbox, sink_step(sink)) as deliverer:
+        for word in "abcd":
+            deliverer.notify(outbox.commit(word))
+        assert deliverer.behind("board") == 4
+        assert not deliverer.wait(0.05, 4)
+        assert sink.gate is not None
+        sink.gate.set()
+        assert deliverer.wait(10, 4)
+        assert deliverer.behind("board") == 0
+
+
+def test_draining_does_not_sit_out_a_long_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "_FIRST_WAIT", 30.0)
+    outbox, sink = MemoryOutbox(), Recorder(before=[OSError("busy")])
+    with delivering(outbox, sink_step(sink)) as deliverer:
+        deliverer.notify(outbox.commit("a"))
+        eventually(lambda: deliverer.states()["board"].retry_in is not None)
+        assert deliverer.drain(10)
+    assert sink.got == [(1, "a")]
+
+
+def test_stopping_ends_a_long_wait_at_once_and_leaves_the_rows_in_the_outbox(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "_FIRST_WAIT", 30.0)
+    outbox, sink = MemoryOutbox(), Recorder(before=[OSError("busy")])
+    outbox.commit("a")
+    start = time.monotonic()
+    with delivering(outbox, sink_step(sink)) as deliverer:
+        eventually(lambda: deliverer.states()["board"].failing is not None)
+    assert time.monotonic() - start < 5
+    assert outbox.cursors == {}
+
+
+def test_exactly_once_without_an_own_cursor_repeats_with_the_same_idempotency_keys() -> None:
+    outbox, keys = MemoryOutbox(), list[str]()
+
+    def receive(rows: list[Row]) -> None:
+        keys.extend(row.key for row in rows)
+
+    outbox.commit("a", "b")
+    with faults.inject("during-delivery", ZeroDivisionError()):  # a crash between the call and its cursor
+        assert run_once(outbox, sink_step(Call(receive))).stopped
+    run_once(outbox, sink_step(Call(receive)))
+    assert keys == ["trending/board/1/0", "trending/board/1/1"] * 2
+    run_once(outbox, sink_step(Call(receive)))
+    assert len(keys) == 4, "once the cursor is stored, it is not called again"
+
+
+def test_at_least_once_loses_nothing_and_may_repeat_a_batch() -> None:
+    outbox, crash, second = MemoryOutbox(), Recorder(), Recorder()
+    for word in "abc":
+        outbox.commit(word)
+    original = crash.deliver
+
+    def deliver(commit: int, rows: pa.Table) -> None:
+        if commit == 3:
+            raise ZeroDivisionError("the process dies here")
+        original(commit, rows)
+
+    crash.deliver = deliver  # type: ignore[method-assign]
+    assert run_once(outbox, sink_step(crash, "at-least-once")).stopped
+    assert outbox.stores == 0, "the cursor is stored once per batch"
+    run_once(outbox, sink_step(second, "at-least-once"))
+    assert crash.got == [(1, "a"), (2, "b")]
+    assert second.got == [(1, "a"), (2, "b"), (3, "c")]
+    assert outbox.stores == 1
+
+
+def test_at_least_once_repeats_nothing_within_one_process() -> None:
+    outbox, sink = MemoryOutbox(), Recorder()
+    for word in "abc":
+        outbox.commit(word)
+    original, errors = sink.deliver, [OSError("busy")]
+
+    def deliver(commit: int, rows: pa.Table) -> None:
+        if commit == 3 and errors:
+            raise errors.pop()
+        original(commit, rows)
+
+    sink.deliver = deliver  # type: ignore[method-assign]
+    run_once(outbox, sink_step(sink, "at-least-once"))
+    assert sink.got == [(1, "a"), (2, "b"), (3, "c")]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_at_most_once_doubles_nothing_and_counts_what_it_gave_up(when: str) -> None:
+    outbox, sink = MemoryOutbox(), Recorder()
+    getattr(sink, when).append(OSError("reset"))
+    for word in "ab":
+        outbox.commit(word)
+    state = run_once(outbox, sink_step(sink, "at-most-once"))
+    assert sink.got == [(1, "a"), (2, "b")][when == "before" :]
+    assert (state.lost, state.cursor, state.failing) == (1, 2, None)
+
+
+def test_at_most_once_does_not_deliver_again_after_a_crash() -> None:
+    outbox, sink = MemoryOutbox(), Recorder()
+    outbox.commit("a")
+    with faults.inject("during-delivery", ZeroDivisionError()):  # after the cursor, before the rows
+        run_once(outbox, sink_step(sink, "at-most-once"))
+    outbox.commit("b")
+    run_once(outbox, sink_step(sink, "at-most-once"))
+    assert sink.got == [(2, "b")]
+
+
+def test_at_most_once_holds_for_a_sink_that_keeps_its_own_cursor(tmp_path: Path) -> None:
+    outbox, sink = MemoryOutbox(), Sqlite(tmp_path / "all.db", "words")
+    outbox.commit("a")
+    with faults.inject("during-delivery", ZeroDivisionError()):
+        run_once(outbox, sink_step(sink, "at-most-once"))
+    outbox.commit("b")
+    run_once(outbox, sink_step(sink, "at-most-once"))
+    sink.open(Delivery("trending", "board", pa.schema([("word", pa.string()), ("n", pa.int64())]), ()))
+    assert sink._session.get().connection.execute("SELECT word, n FROM words").fetchall() == [("b", 1)]
+    sink.close()
+
+
+def test_a_sink_that_another_ledger_has_written_to_is_refused(tmp_path: Path) -> None:
+    outbox = MemoryOutbox()
+    for word in "abc":
+        outbox.commit(word)
+    run_once(outbox, sink_step(Sqlite(tmp_path / "all.db", "words")))
+    younger = MemoryOutbox()
+    younger.commit("x")
+    state = run_once(younger, sink_step(Sqlite(tmp_path / "all.db", "words")))
+    assert state.stopped is not None
+    assert "HS-SNK-009" in state.stopped
+    assert "has got commit 3, but this ledger is only at commit 1" in state.stopped
+    assert "app.py:3" in state.stopped
+
+
+def test_two_sqlite_sinks_in_one_file_are_delivered_to_at_the_same_time(tmp_path: Path) -> None:
+    outbox = MemoryOutbox()
+    sinks = [sink_step(Sqlite(tmp_path / "all.db", name), name=name) for name in ("x", "y")]
+    with delivering(outbox, *sinks) as deliverer:
+        for number in range(30):
+            deliverer.notify(outbox.commit(f"word {number}"))
+        assert deliverer.wait(30, 30)
+    for sink in sinks:
+        sink.sink.open(Delivery("trending", sink.name, pa.schema([("word", pa.string()), ("n", pa.int64())]), ()))
+        assert sink.sink._session.get().connection.execute(f"SELECT count(*) FROM {sink.name}").fetchone() == (30,)
+        sink.sink.close()
+
+
+def test_an_outbox_without_a_column_of_the_schema_stops_the_sink() -> None:
+    outbox, sink = MemoryOutbox(), Recorder()
+    outbox.commit("a")
+    wide = step.Sink(
+        "board",
+        Location("app.py", 3),
+        ("words",),
+        Schema((*SCHEMA.columns, Column("extra", "string"))),
+        sink=sink,
+        delivery="exactly-once",
+    )
+    state = run_once(outbox, wide)
+    assert state.stopped is not None
+    assert "HS-SNK-010" in state.stopped
