@@ -1,14 +1,17 @@
 """Whole queries of `.sql` steps: `SELECT ... FROM <the step that it reads>`, one row at a time.
 
-`stream.py` calls `query_schema`. Sub-queries in FROM, WITH, LATERAL VIEW and UNION ALL are fine as long as every
-table that is named is the input step; joins and everything that needs other rows are refused.
+`stream.py` calls `query_schema`, the engine `carry_columns`. Queries in FROM, WITH, LATERAL VIEW and UNION ALL are
+fine as long as every table that is named is the input step; joins and what needs other rows are refused.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+import sqlglot
 from sqlglot import exp
+from sqlglot.tokenizer_core import TokenType
 
 from hailstorm.errors import Location, TopologyError
 from hailstorm.topology import checks, mistakes
@@ -36,6 +39,36 @@ def query_schema(query: str, step: str, source: Step, at: Location) -> Schema:
         taken = [earlier.name for earlier in columns[:i]]
         checks.check_output_name(step, column.name, taken, "the query selects it twice", at)
     return Schema(columns)
+
+
+def carry_columns(query: str, names: Iterable[str]) -> str:
+    """The query with these columns of its input in what it gives, too: how hidden columns pass through SQL.
+
+    Works on queries that `query_schema` has passed. A SELECT with a star carries them already. The rest of the
+    text stays as the user wrote it.
+    """
+    added = "".join(f", {name}" for name in names)
+    places: list[int] = []
+    selects: list[str] = [""]  # by depth of parentheses: the SELECT whose FROM has not come yet
+    before = TokenType.SELECT
+    for token in sqlglot.tokenize(query, dialect="spark"):
+        kind = token.token_type
+        if kind == TokenType.L_PAREN:
+            selects.append("")
+        elif kind == TokenType.R_PAREN:
+            selects.pop()
+        elif kind == TokenType.SELECT:
+            selects[-1] = "plain"
+        elif kind == TokenType.STAR and before in (TokenType.SELECT, TokenType.COMMA, TokenType.DOT):
+            selects[-1] = selects[-1] and "star"
+        elif kind == TokenType.FROM and selects[-1]:
+            if selects[-1] == "plain":
+                places.append(token.start)
+            selects[-1] = ""
+        before = kind
+    for place in reversed(places):
+        query = f"{query[:place]}{added} {query[place:]}"
+    return query
 
 
 @dataclass(frozen=True)

@@ -110,7 +110,7 @@ _CLAUSES: dict[type[exp.Expr], str] = {
     exp.Offset: "OFFSET",
     exp.TableSample: "TABLESAMPLE",
 }
-# Single words that are no columns. A misspelt column must not be read as anything else, `like` for example.
+# Single words that are no columns.
 _WORDS = _NONDETERMINISTIC | {"true", "false", "null"}
 _WRAP = "SELECT "
 
@@ -118,11 +118,11 @@ _WRAP = "SELECT "
 def check_expression(text: str, step: str, doing: str, source: Step, at: Location) -> str | None:
     """Check an expression over the rows of `source`. Gives its type, or None where only Spark can tell."""
     visible = source.schema if source.is_table else Schema(source.schema.columns + HIDDEN.columns)
-    if text in visible:  # by far the most common expression, and a name with odd letters need not be quoted
-        return visible.type_of(text)
     unknown = f"step '{step}' {doing}"
-    if isinstance(text, str) and text.isidentifier() and text.lower() not in _WORDS:
-        raise mistakes.unknown_column(unknown, text, source.name, source.schema, at)
+    if _is_name(text):
+        if text not in visible:
+            raise mistakes.unknown_column(unknown, text, source.name, source.schema, at)
+        return visible.type_of(text)
     node = parse_expression(text, step, at)
     for column in columns_of(node):
         name = column.parts[0].name
@@ -136,6 +136,8 @@ def rewrite_columns(expression: str, prefix: str) -> str:
 
     Only columns change: not the parameters of lambdas, not struct fields, not hidden columns.
     """
+    if _is_name(expression):
+        return expression if expression.startswith("_") else f"{prefix}.{expression}"
     columns = columns_of(parse_expression(expression, "?", Location.of_caller()))
     starts = {start_of(column) - len(_WRAP) for column in columns if not column.parts[0].name.startswith("_")}
     for start in sorted(starts, reverse=True):
@@ -152,8 +154,8 @@ def parse_expression(text: str, step: str, at: Location) -> exp.Expr:
     refuse_state(select, step, at)
     others = [key for key, value in select.args.items() if value and key != "expressions"]
     found = select.expressions if isinstance(select, exp.Select) and not others else []
-    if len(found) != 1 or isinstance(found[0], (exp.Alias, exp.Aliases, exp.Star)) or found[0].find(exp.Query):
-        why = "it must be one expression, without AS and without a query inside"
+    if len(found) != 1 or isinstance(found[0], (exp.Alias, exp.Aliases)) or found[0].find(exp.Query, exp.Star):
+        why = "it must be one expression, without AS, * or a query inside"
         raise mistakes.sql_does_not_parse(step, why, text, 0, len(text), at)
     node: exp.Expr = found[0]
     return node
@@ -195,6 +197,11 @@ def refuse_state(node: exp.Expr, step: str, at: Location) -> None:
             raise mistakes.stateful_sql(step, f"the aggregate {name}()", at)
         if name in _NONDETERMINISTIC or (name == "unix_timestamp" and not part.args.get("this")):
             raise mistakes.nondeterministic_sql(step, name, at)
+
+
+def _is_name(text: object) -> bool:
+    """Whether an expression is just the name of a column, which may be a word of SQL, too: `order`, `like`."""
+    return isinstance(text, str) and text.isidentifier() and text.lower() not in _WORDS
 
 
 def _function_name(node: exp.Expr) -> str:
