@@ -13,7 +13,7 @@ import sys
 import threading
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -56,6 +56,7 @@ def demo(
     if seconds is None and not sys.stderr.isatty():
         seconds = UNATTENDED_SECONDS
     _show_advice(app, target, seconds)
+    app.module.feed(_log(app), FIRST_ROWS, seed=0)  # so that there is something to catch up with
     stop = threading.Event()
     feeder = threading.Thread(target=_feed, args=(app, stop), name="feed", daemon=True)
     feeder.start()
@@ -96,13 +97,15 @@ def _fresh_copy(name: str, folder: Path) -> Path:
 
 
 def _feed(app: App, stop: threading.Event) -> None:
-    """Fill the log: some rows at once, so that there is something to catch up with, then a steady stream."""
-    log = app.spouts()[0].source.resolve(app.topology.folder)
-    app.module.feed(log, FIRST_ROWS, seed=0)
+    """A steady stream of new events, until the run has ended."""
     seed = 0
     while not stop.wait(PAUSE):
         seed += 1
-        app.module.feed(log, ROWS, seed=seed)
+        app.module.feed(_log(app), ROWS, seed=seed)
+
+
+def _log(app: App) -> Any:
+    return app.spouts()[0].source.resolve(app.topology.folder)
 
 
 def _show_advice(app: App, target: str, seconds: float | None) -> None:

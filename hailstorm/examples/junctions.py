@@ -14,7 +14,7 @@ storm = hs.Topology("junctions")
 
 cars = storm.spout(
     "cars",
-    hs.Log("data/cars", partitions=2),
+    hs.Log("data/cars"),
     schema="junction STRING, plate STRING, speed INT, at TIMESTAMP",
     event_time="at",
 )
@@ -50,7 +50,7 @@ def events(n: int, seed: int) -> list[dict[str, Any]]:
 
 def feed(log: hs.Log, n: int, seed: int) -> None:
     """Append n cars, the same ones for the same seed."""
-    log.append(events(n, seed), key="junction")
+    log.append(events(n, seed), key="junction", partitions=2)
 
 
 def oracle(events: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:

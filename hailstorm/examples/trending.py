@@ -13,7 +13,7 @@ storm = hs.Topology("trending")
 
 tweets = storm.spout(
     "tweets",
-    hs.Log("data/tweets", partitions=2),
+    hs.Log("data/tweets"),
     schema="user STRING, text STRING, at TIMESTAMP",
     event_time="at",
     lateness="10 minutes",
@@ -52,7 +52,7 @@ def events(n: int, seed: int) -> list[dict[str, Any]]:
 
 def feed(log: hs.Log, n: int, seed: int) -> None:
     """Append n tweets, the same ones for the same seed."""
-    log.append(events(n, seed), key="user")
+    log.append(events(n, seed), key="user", partitions=2)
 
 
 def oracle(events: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:

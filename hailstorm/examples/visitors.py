@@ -18,7 +18,7 @@ storm = hs.Topology("visitors")
 
 moves = storm.spout(
     "moves",
-    hs.Log("data/moves", partitions=2),
+    hs.Log("data/moves"),
     schema="user STRING, page STRING, kind STRING, at TIMESTAMP",
     event_time="at",
 )
@@ -54,7 +54,7 @@ def events(n: int, seed: int) -> list[dict[str, Any]]:
 
 def feed(log: hs.Log, n: int, seed: int) -> None:
     """Append n moves, the same ones for the same seed."""
-    log.append(events(n, seed), key="user")
+    log.append(events(n, seed), key="user", partitions=2)
 
 
 def oracle(events: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
