@@ -10,8 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import sqlglot
-from sqlglot import exp
-from sqlglot.tokenizer_core import TokenType
+from sqlglot import TokenType, exp
 
 from hailstorm.errors import Location, TopologyError
 from hailstorm.topology import checks, mistakes

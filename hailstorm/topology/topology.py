@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 from collections.abc import Callable
 from pathlib import Path
@@ -116,6 +117,12 @@ class Topology:
 
     def add_table(self, step: Step) -> Table:
         return Table(self, self.add(step).name)
+
+    def with_steps(self, change: Callable[[Step], Step]) -> Topology:
+        """The same topology with every step replaced: the engine resolves paths so, and the test kit its logs."""
+        changed = copy.copy(self)
+        changed._steps = {name: change(step) for name, step in self._steps.items()}
+        return changed
 
     def validate(self) -> None:
         """What only the whole topology can tell. Raises TopologyError; the engine calls it before a run."""
