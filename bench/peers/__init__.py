@@ -1,0 +1,1 @@
+"""Who competes: Structured Streaming, a bare batch job, and Hailstorm."""

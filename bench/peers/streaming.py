@@ -1,0 +1,159 @@
+"""Structured Streaming, as a good user would set it up by hand.
+
+RocksDB state with changelog checkpointing, one shuffle partition a core, update mode, no empty micro-batches, a
+sink that throws the rows away (the cheapest there is), and for numbers Spark's own generator as the source, which
+is faster than any file. `tuned` also switches off the count of rows in the state, which costs a lookup per change
+and is on by default.
+
+The query runs for as long as the peer lives. Between bursts its JVM is halted with SIGSTOP, because an idle query
+still asks its source a hundred times a second. The micro-batch that a halt cuts in two is not counted, and neither
+is the one after it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from bench.peers.peer import CORES, Tick, scratch_folder, spark_settings
+from bench.work import Work, lines
+
+_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+_STATE = "spark.sql.streaming.stateStore"
+_SKIP = 2  # micro-batches after a halt: the one that was cut in two, and the one that finds cold caches
+_POLL = 0.03
+_SMALL = 20_000  # rows: below this, one input partition is faster than two
+
+
+class Streaming:
+    def __init__(self, work: Work, tuned: bool = True) -> None:
+        self.work, self.tuned = work, tuned
+        self.folder = scratch_folder("streaming")
+        self.written = 0  # rows put into files so far
+        self.query: StreamingQuery | None = None
+
+    def prepare(self) -> Mapping[str, float]:
+        builder = SparkSession.builder.appName("bench").master(f"local[{CORES}]")
+        for name, value in {**spark_settings(), **self._settings()}.items():
+            builder = builder.config(name, value)
+        self.spark = builder.getOrCreate()
+        self.jvm_pid = int(self.spark._jvm.ProcessHandle.current().pid())  # type: ignore[union-attr]
+        began = time.perf_counter()
+        if self.work.is_json:
+            (self.folder / "in").mkdir()
+            self._put(self.work.keys)
+            self.query = self._start(self.work.rows)
+            self._wait_past(-1)
+        else:
+            first = self._start(self.work.keys)
+            self.query = first
+            self._wait_past(-1)
+            first.stop()
+            self.query = self._start(self.work.rows)
+        preload = time.perf_counter() - began
+        os.kill(self.jvm_pid, signal.SIGSTOP)
+        return {"preload_s": preload}
+
+    def burst(self, ticks: int) -> list[Tick]:
+        if self.work.is_json:
+            for old in (self.folder / "in").glob("*.json"):
+                old.unlink()
+            for _ in range(ticks + _SKIP):
+                self._put(self.work.rows)
+        os.kill(self.jvm_pid, signal.SIGCONT)
+        assert self.query is not None
+        first = self._last_batch() + _SKIP + (0 if self.work.is_json else 1)
+        self._wait_past(first + ticks - 1)
+        found = [p for p in self.query.recentProgress if first <= p.batchId < first + ticks + 1 and p.numInputRows]
+        os.kill(self.jvm_pid, signal.SIGSTOP)
+        return [
+            Tick(p.durationMs["triggerExecution"], p.numInputRows, {k: float(v) for k, v in p.durationMs.items()})
+            for p in found[-ticks:]
+        ]
+
+    def figures(self) -> Mapping[str, float]:
+        return {}
+
+    def close(self) -> None:
+        os.kill(self.jvm_pid, signal.SIGCONT)
+        if self.query is not None:
+            self.query.stop()
+        self.spark.stop()
+
+    def _settings(self) -> dict[str, str]:
+        return {
+            f"{_STATE}.providerClass": _ROCKSDB,
+            f"{_STATE}.rocksdb.changelogCheckpointing.enabled": "true",
+            f"{_STATE}.rocksdb.trackTotalNumberOfRows": str(not self.tuned).lower(),
+            "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+        }
+
+    def _start(self, rows: int) -> StreamingQuery:
+        result = result_of(self.work, self._source(rows))
+        return (
+            result.writeStream.format("noop")
+            .outputMode("update")
+            .option("checkpointLocation", str(self.folder / "checkpoint"))
+            .start()
+        )
+
+    def _source(self, rows: int) -> DataFrame:
+        stream = self.spark.readStream
+        if self.work.is_json:
+            files = stream.schema(SCHEMAS[self.work.kind]).option("maxFilesPerTrigger", CORES)
+            return files.option("latestFirst", "false").json(str(self.folder / "in"))
+        partitions = 1 if rows < _SMALL else CORES
+        numbers = stream.format("rate-micro-batch").option("rowsPerBatch", rows).option("numPartitions", partitions)
+        return numbers.load().selectExpr("value")
+
+    def _put(self, rows: int) -> None:
+        """One micro-batch of JSON lines, as one file a core; a file appears whole or not at all."""
+        for part in range(CORES):
+            start, end = (self.written + rows * (part + n) // CORES for n in (0, 1))
+            name = f"{start:015d}"
+            hidden = self.folder / "in" / f".{name}"
+            hidden.write_text("\n".join(lines(self.work, start, end).to_pylist()) + "\n")
+            hidden.rename(self.folder / "in" / f"{name}.json")
+        self.written += rows
+
+    def _last_batch(self) -> int:
+        assert self.query is not None
+        progress = self.query.lastProgress
+        return -1 if progress is None else progress.batchId
+
+    def _wait_past(self, batch: int) -> None:
+        while self._last_batch() <= batch:
+            assert self.query is not None
+            error = self.query.exception()
+            if error is not None:
+                raise error
+            time.sleep(_POLL)
+
+
+SCHEMAS = {"purchases": "customer STRING, amount DECIMAL(10,2), level BIGINT", "words": "text STRING"}
+
+
+def result_of(work: Work, rows: DataFrame) -> DataFrame:
+    """The work as a plain DataFrame: what a user of Spark would write, streaming or not."""
+    if work.kind == "purchases":
+        totals = ("count(*) AS n", "sum(amount) AS total", "max(level) AS highest")
+        return rows.groupBy("customer").agg(*_columns(*totals))
+    if work.kind == "words":
+        words = rows.selectExpr("explode(split(lower(text), ' ')) AS word")
+        return words.groupBy("word").agg(*_columns("count(*) AS n"))
+    keyed = rows.selectExpr(f"{work.key_sql} AS k", "value")
+    if work.kind == "sketches":
+        sketches = ("approx_count_distinct(value % 1000) AS visitors", "percentile_approx(value % 977, 0.5) AS middle")
+        return keyed.groupBy("k").agg(*_columns(*sketches))
+    return keyed.groupBy("k").agg(*_columns("count(*) AS n"))
+
+
+def _columns(*texts: str) -> list[object]:
+    from pyspark.sql.functions import expr
+
+    return [expr(text) for text in texts]

@@ -1,0 +1,79 @@
+"""What is computed, and on which rows: one value that every peer understands.
+
+The rows are pure functions of their number, so that every peer makes the same ones for itself. A peer is told a
+`Work` as JSON over a pipe; nothing here knows Spark or Hailstorm.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Kind = Literal["count", "purchases", "words", "six", "one-of-six", "sketches", "bolt"]
+
+# Odd, and coprime to every number of keys in use: `keys` rows in a row touch every key exactly once.
+SCRAMBLE = 2_654_435_761
+WORDS = 5_000  # in the vocabulary of the lines of text
+_WORDS_A_LINE = 10
+
+
+@dataclass(frozen=True)
+class Work:
+    """`hot` is the share of rows, in percent, that all have one key."""
+
+    kind: Kind
+    rows: int
+    keys: int
+    hot: int = 0
+
+    @property
+    def is_json(self) -> bool:
+        """Whether the rows come as lines of JSON and not out of a generator of numbers."""
+        return self.kind in ("purchases", "words")
+
+    @property
+    def key_sql(self) -> str:
+        """The key of row number `value`."""
+        spread = f"(value * {SCRAMBLE}L) % {self.keys}"
+        return f"IF(value % 100 < {self.hot}, 0L, {spread})" if self.hot else spread
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def from_json(text: str) -> Work:
+        return Work(**json.loads(text))
+
+
+def lines(work: Work, start: int, end: int) -> pa.Array:
+    """The records start <= number < end of a work whose input is JSON, as text."""
+    numbers = np.arange(start, end, dtype=np.int64)
+    return _text_lines(numbers) if work.kind == "words" else _purchase_lines(numbers, work.keys)
+
+
+def _purchase_lines(numbers: np.ndarray[tuple[int], np.dtype[np.int64]], keys: int) -> pa.Array:
+    customer = pc.utf8_lpad(pa.array((numbers * SCRAMBLE) % keys).cast(pa.string()), 9, "0")
+    cents = pc.utf8_lpad(pa.array(numbers % 100).cast(pa.string()), 2, "0")
+    euros = pa.array(numbers * 7 % 1_000).cast(pa.string())
+    level = pa.array(numbers * 31 % 10_007).cast(pa.string())
+    parts = ['{"customer": "customer-', customer, '", "amount": ', euros, ".", cents, ', "level": ', level, "}"]
+    return _joined(parts)
+
+
+def _text_lines(numbers: np.ndarray[tuple[int], np.dtype[np.int64]]) -> pa.Array:
+    """Ten words a line; small numbers of words are much more frequent, as in real text."""
+    parts: list[str | pa.Array] = ['{"text": "']
+    for place in range(_WORDS_A_LINE):
+        noise = (numbers * 97 + place * 1_000_003) * SCRAMBLE % 1_000_003 / 1_000_003
+        word = (noise**3 * WORDS).astype(np.int64)
+        parts += [" word" if place else "word", pa.array(word).cast(pa.string())]
+    return _joined([*parts, '"}'])
+
+
+def _joined(parts: list[str | pa.Array]) -> pa.Array:
+    return pc.binary_join_element_wise(*parts, "")
