@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
 from hailstorm.cli.output import err, out, print_rows
 from hailstorm.cli.run import AppArgument
 from hailstorm.cli.target import App, load_app, ship_by_value
+from hailstorm.errors import UsageError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from hailstorm.topology.step import Step
 
 
 def check(app: AppArgument) -> None:
@@ -16,22 +25,50 @@ def check(app: AppArgument) -> None:
       hailstorm check app.py:storm
     """
     loaded = load_app(app)
-    loaded.topology.validate()
+    topology = loaded.topology
+    topology.validate()
     checked = _check_laws(loaded)
-    _check_schemas(loaded)
-    out.print(loaded.topology.graph().text(), markup=False)
+    with err.status("Asking Spark for the schemas"):
+        schemas = _schemas(loaded)
+    out.print(topology.graph().text(), markup=False)
+    print_rows(("step", "kind", "declared at", "columns"), (_step_row(step, schemas) for step in topology.steps))
     columns = ("setting", "value", "meaning")
-    print_rows(columns, (dict(zip(columns, row, strict=True)) for row in loaded.topology.settings.explain()))
-    laws = f", the laws of {checked} own monoid{'s' * (checked > 1)} hold" if checked else ""
-    err.print(
-        f"{app} is fine: {len(loaded.topology.steps)} steps, Spark agrees with their schemas{laws}.", markup=False
-    )
+    print_rows(columns, (dict(zip(columns, row, strict=True)) for row in topology.settings.explain()))
+    laws = f", and the laws of {checked} own monoid{'s' * (checked > 1)} hold" if checked else ""
+    err.print(f"{app} is fine: {len(topology.steps)} steps, Spark agrees with their schemas{laws}.", markup=False)
 
 
 def _check_laws(app: App) -> int:
     """How many monoids of the user's own there are. One that breaks a law raises LawError, with a counterexample."""
-    return 0
+    from hailstorm.algebra.monoid import Monoid
+    from hailstorm.topology.step import Fold
+
+    folds = [step for step in app.topology.steps if isinstance(step, Fold)]
+    own = [monoid for fold in folds for monoid in fold.monoids.values() if isinstance(monoid, Monoid)]
+    if own:
+        try:
+            from hailstorm.testing.laws import check_laws
+        except ImportError as error:
+            raise UsageError(
+                14, "checking monoids needs hypothesis", hint="Type: pip install 'hailstorm[testing]'"
+            ) from error
+        for monoid in own:
+            check_laws(monoid)
+    return len(own)
 
 
-def _check_schemas(app: App) -> None:
+def _schemas(app: App) -> Mapping[str, pa.Schema]:
+    """Compile as a run would, without running: Spark resolves every expression. Raises TopologyError."""
+    from hailstorm.engine.plan import compile_topology
+    from hailstorm.engine.run import resolved
+    from hailstorm.engine.session import start_session
+
     ship_by_value(app)
+    spark = start_session(f"hailstorm check {app.topology.name}", master="local[1]")
+    return compile_topology(spark, resolved(app.topology), tasks=1).schemas
+
+
+def _step_row(step: Step, schemas: Mapping[str, pa.Schema]) -> dict[str, str]:
+    schema = schemas.get(step.name)
+    columns = "" if schema is None else ", ".join(f"{field.name} {field.type}" for field in schema)
+    return {"step": step.name, "kind": step.kind, "declared at": step.at.short, "columns": columns}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -25,6 +25,7 @@ from rich.text import Text
 from hailstorm.cli.output import err, out
 from hailstorm.engine.progress import Progress
 
+RATE_SECONDS = 5.0  # over which rows per second are counted
 PLAIN_SECONDS = 1.0  # between two plain lines; a log file is not a screen
 
 
@@ -44,6 +45,7 @@ class ProgressDisplay:
     progress: Progress = field(default_factory=lambda: Progress("starting", "starting"))
     timings: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     _begun: float = field(default_factory=time.monotonic)
+    _seen: deque[tuple[float, int]] = field(default_factory=deque)
     _printed: float = float("-inf")
     _live: Live | None = None
 
@@ -72,7 +74,8 @@ class ProgressDisplay:
     def __call__(self, progress: Progress) -> None:
         changed = (progress.phase, progress.message) != (self.progress.phase, self.progress.message)
         self.progress = progress
-        if progress.tick_ms:
+        self._seen.append((time.monotonic(), progress.total_rows))
+        if progress.timings:  # a tick, and not a word in between
             for name, milliseconds in {**progress.timings, "tick": progress.tick_ms}.items():
                 self.timings[name].append(milliseconds)
         if self._live is None:
@@ -83,10 +86,19 @@ class ProgressDisplay:
         if not changed and now - self._printed < PLAIN_SECONDS:
             return
         self._printed = now
-        self.console.print(f"{datetime.now(UTC):%H:%M:%S}  {progress_text(self.progress, now - self._begun).plain}")
+        self.console.print(f"{datetime.now(UTC):%H:%M:%S}  {self._line().plain}")
+
+    def _line(self) -> Text:
+        """The progress, with the rate of the last seconds: a tick's own speed says little about a stream."""
+        now = time.monotonic()
+        while len(self._seen) > 1 and now - self._seen[0][0] > RATE_SECONDS:
+            self._seen.popleft()
+        since, rows = self._seen[0] if self._seen else (now, 0)
+        rate = (self.progress.total_rows - rows) / (now - since) if now > since else 0.0
+        return progress_text(self.progress, rate, now - self._begun)
 
     def _render(self) -> RenderableType:
-        line = progress_text(self.progress, time.monotonic() - self._begun)
+        line = self._line()
         line.no_wrap, line.overflow = True, "ellipsis"
         bottom = Spinner("dots", line) if self.progress.phase in ("starting", "delivering") else line
         if not (self.boards and sys.stdout.isatty()):
@@ -96,13 +108,13 @@ class ProgressDisplay:
         return Group(SegmentLines(lines[: self.console.height - 2], new_lines=True), bottom)
 
 
-def progress_text(progress: Progress, elapsed: float) -> Text:
+def progress_text(progress: Progress, rate: float, elapsed: float) -> Text:
     """The line itself: what matters most is furthest to the left, since a narrow terminal cuts on the right."""
     if progress.phase in ("starting", "delivering", "stopped"):
         return Text(f"{progress.message or progress.phase} ({elapsed:.0f} s)")
     parts = [
         f"commit {progress.commit:,}",
-        f"{progress.rows_per_second:,.0f} rows/s",
+        f"{rate:,.0f} rows/s",
         f"tick {progress.tick_ms:,.0f} ms",
         f"lag {progress.lag:,}",
     ]

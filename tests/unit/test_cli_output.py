@@ -53,7 +53,6 @@ RUNNING = Progress(
     rows=500,
     total_rows=9000,
     tick_ms=241.4,
-    rows_per_second=5123.4,
     lag=17,
     watermark=datetime(2026, 1, 31, 9, 30, tzinfo=UTC),
     sinks={"board": SinkState(cursor=1234, behind=0)},
@@ -62,7 +61,7 @@ RUNNING = Progress(
 
 
 def test_the_progress_line_has_all_there_is_to_watch() -> None:
-    assert progress_text(RUNNING, 3.0).plain == (
+    assert progress_text(RUNNING, 5123.4, 3.0).plain == (
         "commit 1,234  5,123 rows/s  tick 241 ms  lag 17  watermark 2026-01-31 09:30:00  sinks ok  errors 0"
     )
 
@@ -73,7 +72,7 @@ def test_a_sink_in_trouble_is_named_with_its_reason() -> None:
         "slow": SinkState(cursor=3, behind=9),
         "dead": SinkState(cursor=3, behind=9, stopped="no such table"),
     }
-    text = progress_text(Progress("running", sinks=sinks), 0).plain
+    text = progress_text(Progress("running", sinks=sinks), 0, 0).plain
     assert "sink archive retrying: database is locked" in text
     assert "sink slow 9 behind" in text
     assert "sink dead STOPPED: no such table" in text
