@@ -50,7 +50,8 @@ class Outbox(Protocol):
     def load_cursor(self, sink: str) -> int:
         """The cursor that was stored last, or 0."""
 
-    def store_cursor(self, sink: str, commit: int) -> None: ...
+    def store_cursor(self, sink: str, commit: int) -> None:
+        """Durable when it returns. For a sink that keeps its own cursor this is a copy, some commits late."""
 
     def newest(self) -> int:
         """The newest commit's number, or 0."""
@@ -81,6 +82,8 @@ def retry_wait(who: str, attempt: int) -> float:
 
 
 class Deliverer:
+    """All sinks of one run. `start` once, `notify` after every commit, `drain` if there is time, `stop` at the end."""
+
     def __init__(
         self, topology: str, sinks: Sequence[step.Sink], outbox: Outbox, on_change: OnChange | None = None
     ) -> None:
@@ -217,15 +220,23 @@ class _Courier:
         try:
             self.sink.deliver(commit, rows)
         except Exception:
-            if self.mode == "at-most-once":  # it may have arrived, so it may not be sent again
+            if self.mode == "at-most-once":  # It may have arrived, so it may not be sent again.
                 self._change(cursor=commit, lost=self.progress.lost + 1)
             raise
-        if self.mode != "at-most-once" and not self.sink.keeps_cursor:
-            faults.fault("during-delivery")
-            if self.mode == "exactly-once" or is_last or self.stopping:
-                self.outbox.store_cursor(self.name, commit)
+        if self.mode != "at-most-once":
+            self._store_cursor(commit, is_last or self.stopping)
         faults.fault("after-delivery")
         self._change(cursor=commit, failing=None, attempt=0)
+
+    def _store_cursor(self, commit: int, is_last: bool) -> None:
+        if self.sink.keeps_cursor:
+            # Only a copy, for `status` and others who can read the ledger and not the sink.
+            must_store = is_last
+        else:
+            faults.fault("during-delivery")
+            must_store = is_last or self.mode == "exactly-once"
+        if must_store:
+            self.outbox.store_cursor(self.name, commit)
 
     def _open(self) -> None:
         delivery = Delivery(self.topology, self.name, arrow_schema(self.step.schema), self.step.key)

@@ -328,6 +328,20 @@ def test_at_most_once_holds_for_a_sink_that_keeps_its_own_cursor(tmp_path: Path)
     sink.close()
 
 
+def test_the_sinks_own_cursor_counts_and_the_ledger_has_a_copy_for_its_readers(tmp_path: Path) -> None:
+    outbox = MemoryOutbox()
+    for word in "abc":
+        outbox.commit(word)
+    run_once(outbox, sink_step(Sqlite(tmp_path / "first.db", "words")))
+    assert (outbox.cursors, outbox.stores) == ({"board": 3}, 1)
+    empty = Sqlite(tmp_path / "second.db", "words")
+    run_once(outbox, sink_step(empty))
+    empty.open(Delivery("trending", "board", pa.schema([("word", pa.string()), ("n", pa.int64())]), ()))
+    assert empty.cursor() == 3
+    assert empty._session.get().connection.execute("SELECT count(*) FROM words").fetchone() == (3,)
+    empty.close()
+
+
 def test_a_sink_that_another_ledger_has_written_to_is_refused(tmp_path: Path) -> None:
     outbox = MemoryOutbox()
     for word in "abc":
