@@ -13,6 +13,8 @@ from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from hailstorm.errors import LogError
+
 # What `read` yields for a log of bytes. A decoder turns `value` into columns.
 RECORD = pa.schema(
     [
@@ -22,6 +24,8 @@ RECORD = pa.schema(
         pa.field("value", pa.binary()),
     ]
 )
+
+BATCH_ROWS = 100_000  # what `read` yields at once, at most
 
 
 @runtime_checkable
@@ -44,7 +48,8 @@ class Source(Protocol):
 
         Runs in a Spark task, possibly several times and in several processes at once; must give the same
         records every time. A range may hold fewer records than offsets (gaps); it must end all the same.
-        Offsets before `earliest()` raise LogError.
+        Offsets before `earliest()` raise LogError; so does an end beyond the log's, where the log has one (`Rate`
+        does not): a clock that names such an offset was formed on another log.
         """
 
     def resolve(self, folder: Path) -> Source:
@@ -52,3 +57,19 @@ class Source(Protocol):
 
     def describe(self) -> Mapping[str, Any]:
         """What identifies the log, as JSON, without secrets: for the graph and the fingerprint."""
+
+
+def check_range(log: str, partition: int, start: int, end: int, earliest: int, latest: int) -> None:
+    """Raise LogError when a range asks for records that are gone, or that never were."""
+    if start < earliest:
+        raise LogError(
+            4,
+            f"{log} no longer has the offsets {start} to {min(end, earliest) - 1} of partition {partition}",
+            hint=f"Retention removed them: it now begins at {earliest}.",
+        )
+    if end > latest:
+        raise LogError(
+            5,
+            f"{log} has no offsets {max(start, latest)} to {end - 1} in partition {partition}: it ends at {latest}",
+            hint="They were there when the clock was formed, so the log was replaced or restored from an old copy.",
+        )

@@ -1,0 +1,121 @@
+"""Text to values, a whole column at a time: the timestamps, dates and bytes of JSON, and every field of CSV.
+
+Both decoders convert here, so a text means the same in both. A text that does not fit is reported by its index and
+left null; the caller knows the field and the record.
+"""
+
+from __future__ import annotations
+
+import binascii
+from collections.abc import Callable
+from datetime import date, datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hailstorm.spouts.decode.decoder import Indexes
+
+_UTC = pa.timestamp("us", tz="UTC")
+_LOCAL = pa.timestamp("us")
+# The date alone is ten characters, and its "-02" is not an offset.
+_ZONE = r"^.{11,}(Z|[+-]\d\d(:?\d\d)?)$"
+# Java and Go write nanoseconds; a timestamp holds microseconds, and the rest is cut off, as Spark does.
+_TOO_FINE = r"(\.\d{6})\d+"
+
+_PYTHON: dict[pa.DataType, Callable[[str], object]] = {
+    pa.date32(): date.fromisoformat,
+    pa.float32(): float,
+    pa.float64(): float,
+}
+
+
+def parsed(texts: pa.StringArray, type_: pa.DataType) -> tuple[pa.Array, list[int]]:
+    """The texts as values of a type, and the indexes of those that do not fit; a null stays null."""
+    if type_ == pa.string():
+        return texts, []
+    if type_ == pa.binary():
+        return _from_base64(texts)
+    if type_ == _UTC:
+        return _isolated(texts, _instants, datetime.fromisoformat)
+    if type_ == _LOCAL:
+        return _isolated(texts, _local_times, datetime.fromisoformat)
+    if pa.types.is_integer(type_):
+        # Arrow would read 0x1F.
+        return _isolated(pc.if_else(pc.match_substring(texts, "x", ignore_case=True), "?", texts), _caster(type_), int)
+    return _isolated(texts, _caster(type_), _PYTHON.get(type_))
+
+
+def not_utf8(values: pa.BinaryArray) -> Indexes:
+    """The indexes of the values that are not UTF-8."""
+    return np.array(_isolated(values, lambda part: part.cast(pa.string()), bytes.decode)[1], np.int64)
+
+
+def _caster(type_: pa.DataType) -> Callable[[pa.Array], pa.Array]:
+    return lambda part: pc.cast(part, type_)
+
+
+def _instants(texts: pa.StringArray) -> pa.Array:
+    try:
+        return pc.cast(texts, _UTC)
+    except pa.ArrowInvalid:
+        shorter = pc.replace_substring_regex(texts, _TOO_FINE, r"\1")
+        zoned = pc.match_substring_regex(shorter, _ZONE)
+        nothing = pa.scalar(None, pa.string())
+        with_zone = pc.cast(pc.if_else(zoned, shorter, nothing), _UTC)
+        without_zone = pc.cast(pc.cast(pc.if_else(zoned, nothing, shorter), _LOCAL), _UTC)
+        return pc.coalesce(with_zone, without_zone)
+
+
+def _local_times(texts: pa.StringArray) -> pa.Array:
+    return pc.cast(pc.replace_substring_regex(texts, _TOO_FINE, r"\1"), _LOCAL)
+
+
+def _from_base64(texts: pa.StringArray) -> tuple[pa.Array, list[int]]:
+    values: list[bytes | None] = texts.to_pylist()
+    failed = []
+    for index, text in enumerate(values):
+        if text is not None:
+            try:
+                values[index] = binascii.a2b_base64(text, strict_mode=True)
+            except ValueError:
+                values[index] = None
+                failed.append(index)
+    return pa.array(values, pa.binary()), failed
+
+
+def _isolated(
+    texts: pa.Array, convert: Callable[[pa.Array], pa.Array], python: Callable[[Any], Any] | None = None
+) -> tuple[pa.Array, list[int]]:
+    """Convert all at once; when that fails, halve until the failing texts are alone.
+
+    `python` is a conversion of one text that fails where `convert` may fail: those texts are tried alone, which is
+    quicker than halving when many are bad. What `convert` says decides.
+    """
+    try:
+        return convert(texts), []
+    except pa.ArrowInvalid:
+        if len(texts) == 1:
+            return convert(pa.array([None], texts.type)), [0]
+    if python is not None:
+        failed = [index for index in _refused_by(python, texts) if _isolated(texts[index : index + 1], convert)[1]]
+        innocent = np.ones(len(texts), bool)
+        innocent[failed] = False
+        rest, more = _isolated(pc.if_else(pa.array(innocent), texts, pa.scalar(None, texts.type)), convert)
+        return rest, sorted(failed + more)
+    middle = len(texts) // 2
+    left, failed_left = _isolated(texts[:middle], convert)
+    right, failed_right = _isolated(texts[middle:], convert)
+    return pa.concat_arrays([left, right]), failed_left + [middle + index for index in failed_right]
+
+
+def _refused_by(python: Callable[[Any], Any], texts: pa.Array) -> list[int]:
+    refused = []
+    for index, text in enumerate(texts.to_pylist()):
+        try:
+            if text is not None:
+                python(text)
+        except ValueError:
+            refused.append(index)
+    return refused

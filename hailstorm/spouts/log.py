@@ -1,0 +1,320 @@
+"""The embedded log: a folder of Parquet files that several processes may append to and read at once.
+
+    <path>/
+      log.json                                     format version, number of partitions
+      p0/00000000000000000000-0000000100.parquet   offset, time, key, value; the name says which offsets
+
+`hs.Log` is this, `hailstorm log` shows it, and spouts read it. Segments never change once they are named, so a range
+of offsets reads the same for ever, until retention removes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from hailstorm.errors import LogError
+from hailstorm.spouts.segments import PartitionFolder, Segment
+from hailstorm.spouts.source import BATCH_ROWS, RECORD, check_range
+
+Row = Any  # text and bytes as they are; anything else as JSON
+
+_FORMAT = 1
+_MOST_PARTITIONS = 4096  # more is a typing mistake: each is a folder
+_TIME = RECORD.field("time").type
+
+
+@dataclass(frozen=True)
+class Log:
+    """An embedded log in a folder. Opens nothing; the first append creates it, with `partitions` partitions."""
+
+    path: str
+    partitions: int = 1
+
+    def __init__(self, path: str | Path, partitions: int = 1) -> None:
+        object.__setattr__(self, "path", os.fspath(path))
+        object.__setattr__(self, "partitions", partitions)
+
+    # --- the source's protocol
+
+    @property
+    def columns(self) -> None:
+        return None
+
+    def earliest(self) -> dict[int, int]:
+        return {p: segments[0].start if segments else 0 for p, segments in self._listing().items()}
+
+    def latest(self) -> dict[int, int]:
+        return {p: segments[-1].end if segments else 0 for p, segments in self._listing().items()}
+
+    def read(self, partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        place = start
+        while place < end:
+            folder = self._folder(partition)
+            segments = folder.segments()
+            check_range(f"the log {self.path}", partition, place, end, *_bounds(segments))
+            try:
+                for batch in _batches(folder, segments, place, end):
+                    place += len(batch)
+                    yield batch
+            except FileNotFoundError:
+                # A roll-up merged the segment away between the listing and its opening: the records are elsewhere.
+                continue
+
+    def resolve(self, folder: Path) -> Log:
+        return replace(self, path=str(folder / self.path))
+
+    def describe(self) -> Mapping[str, Any]:
+        return {"log": self.path}
+
+    # --- writing
+
+    def create(self, partitions: int | None = None) -> Log:
+        """Make the log, or give an existing one more partitions. It never gets fewer."""
+        partitions = partitions or self.partitions
+        if not 0 < partitions <= _MOST_PARTITIONS:
+            raise LogError(10, f"a log has 1 to {_MOST_PARTITIONS} partitions, not {partitions}")
+        root = Path(self.path)
+        if root.exists() and not root.is_dir():
+            raise LogError(11, f"cannot make a log at {self.path}: it is a file", hint="A log is a folder.")
+        with _as_log_error(f"cannot make a log at {self.path}"):
+            root.mkdir(parents=True, exist_ok=True)
+            with open(root / ".lock", "a") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                there = self._partitions() if self._exists() else 0
+                if there >= partitions:
+                    return self
+                for partition in range(partitions):
+                    (root / f"p{partition}").mkdir(exist_ok=True)
+                hidden = root / ".log.json"
+                with open(hidden, "w") as file:
+                    json.dump({"format": _FORMAT, "partitions": partitions}, file)
+                    file.flush()
+                    os.fsync(file.fileno())
+                hidden.rename(root / "log.json")
+        return self
+
+    def append(
+        self,
+        rows: Iterable[Row],
+        partition: int | None = None,
+        key: str | None = None,
+        partitions: int | None = None,
+        time: datetime | Sequence[datetime] | None = None,
+    ) -> dict[int, range]:
+        """Append rows and return the offsets that they got, by partition.
+
+        A row is text or bytes, written as it is, or a dict or another value, written as JSON. `key` names a field of
+        the rows: its value becomes the record's key, and equal keys go to one partition. Without `key` all rows go to
+        `partition`, or to the shortest one. A log with fewer partitions than are named here or in `Log(…)` gets
+        more. `time` is the append's, unless given.
+        Each partition's part is atomic: after a crash it is there as a whole, or not at all.
+        """
+        wanted = max(partitions or self.partitions, (partition or 0) + 1)
+        if not self._exists() or wanted > self._partitions():
+            self.create(wanted)
+        values = [_encoded(row) for row in rows]
+        keys = [None if key is None else _key(value, key, index) for index, value in enumerate(values)]
+        times = _times(time, len(values))
+        table = pa.table([times, pa.array(keys, pa.binary()), pa.array(values, pa.binary())], names=RECORD.names[1:])
+        if key is None or partition is not None:
+            return self._append(table, self._shortest() if partition is None else partition)
+        width = self._partitions()
+        places = np.array([zlib.crc32(k) % width for k in keys if k is not None], np.int64)
+        written: dict[int, range] = {}
+        for place in np.unique(places):
+            written |= self._append(table.take(pa.array(np.flatnonzero(places == place))), int(place))
+        return written
+
+    def append_arrow(self, table: pa.Table, partition: int = 0) -> range:
+        """Append many records at once: a table with `value`, and `key` and `time` if there are any."""
+        if not self._exists() or partition >= self._partitions():
+            self.create(max(self.partitions, partition + 1))
+        given = {name: table[name] for name in table.column_names}
+        if "value" not in given or given.keys() - set(RECORD.names[1:]):
+            raise LogError(12, f"append_arrow takes the columns value, key and time, not {', '.join(given)}")
+        given.setdefault("key", pa.nulls(len(table), pa.binary()))
+        given.setdefault("time", _times(None, len(table)))
+        records = pa.table([given[name].cast(RECORD.field(name).type) for name in RECORD.names[1:]], RECORD.names[1:])
+        return self._append(records, partition).get(partition, range(0))
+
+    def retain(self, age: timedelta | None = None, bytes: int | None = None, records: int | None = None) -> None:
+        """Remove the oldest records of each partition until every given limit holds.
+
+        `age` keeps everything from the first record on that is not older; `bytes` counts whole segments, so up to
+        one segment more is kept; `records` is exact. What is removed cannot be read again: reading it is a LogError.
+        """
+        for folder, segments in ((self._folder(p), s) for p, s in self._listing().items() if s):
+            limits = [segments[0].start]
+            if records is not None:
+                limits.append(segments[-1].end - records)
+            if bytes is not None:
+                limits.append(_first_within(folder, segments, bytes))
+            if age is not None:
+                limits.append(_first_since(folder, segments, datetime.now(UTC) - age))
+            if max(limits) > segments[0].start:
+                with _as_log_error(f"cannot remove records of {self.path}"):
+                    folder.keep_from(max(limits))
+
+    def info(self) -> dict[str, Any]:
+        """What `hailstorm log info` shows: offsets, size and times by partition. Reads the first and last segment."""
+        return {"log": self.path, "partitions": [self._about(p, s) for p, s in self._listing().items()]}
+
+    # --- inside
+
+    def _about(self, partition: int, segments: list[Segment]) -> dict[str, Any]:
+        folder = self._folder(partition)
+        filled = [segment for segment in segments if segment.count]
+        earliest, latest = _bounds(segments)
+        return {
+            "partition": partition,
+            "earliest": earliest,
+            "latest": latest,
+            "records": latest - earliest,
+            "bytes": sum(folder.bytes(segment) for segment in segments),
+            "segments": len(filled),
+            "first_time": folder.times(filled[0])[0].as_py() if filled else None,
+            "last_time": folder.times(filled[-1])[-1].as_py() if filled else None,
+        }
+
+    def _append(self, records: pa.Table, partition: int) -> dict[int, range]:
+        if partition < 0:
+            raise LogError(13, f"there is no partition {partition}", hint="Partitions are numbered from 0.")
+        if not len(records):
+            return {}
+        with _as_log_error(f"cannot append to {self.path}"):
+            start = self._folder(partition).append(records)
+        return {partition: range(start, start + len(records))}
+
+    def _folder(self, partition: int) -> PartitionFolder:
+        folder = Path(self.path) / f"p{partition}"
+        if not folder.is_dir():
+            self._partitions()
+            raise LogError(13, f"the log {self.path} has no partition {partition}")
+        return PartitionFolder(folder)
+
+    def _listing(self) -> dict[int, list[Segment]]:
+        return {partition: self._folder(partition).segments() for partition in range(self._partitions())}
+
+    def _shortest(self) -> int:
+        latest = self.latest()
+        return min(latest, key=lambda partition: (latest[partition], partition))
+
+    def _exists(self) -> bool:
+        return (Path(self.path) / "log.json").exists()
+
+    def _partitions(self) -> int:
+        """The number of partitions; raises LogError when this is not a log that we can read."""
+        try:
+            said = json.loads((Path(self.path) / "log.json").read_bytes())
+        except (FileNotFoundError, NotADirectoryError):
+            hint = f"Make one by appending: hailstorm log append {self.path} < lines"
+            raise LogError(1, f"there is no log at {self.path}", hint=hint) from None
+        if said["format"] > _FORMAT:
+            raise LogError(2, f"the log {self.path} has format {said['format']}; this Hailstorm reads up to {_FORMAT}")
+        return int(said["partitions"])
+
+
+def _bounds(segments: list[Segment]) -> tuple[int, int]:
+    return (segments[0].start, segments[-1].end) if segments else (0, 0)
+
+
+def _batches(folder: PartitionFolder, segments: list[Segment], start: int, end: int) -> Iterator[pa.RecordBatch]:
+    """The records of the range, small segments put together."""
+    waiting: list[pa.Table] = []
+    rows = 0
+    for table in _tables(folder, segments, start, end):
+        if rows + len(table) > BATCH_ROWS:
+            yield from _together(waiting)
+            waiting, rows = [], 0
+        waiting.append(table)
+        rows += len(table)
+    yield from _together(waiting)
+
+
+def _tables(folder: PartitionFolder, segments: list[Segment], start: int, end: int) -> Iterator[pa.Table]:
+    for segment in segments:
+        if segment.end <= start or segment.start >= end:
+            continue
+        with pq.ParquetFile(folder.folder / segment.name, memory_map=True) as file:
+            place = segment.start
+            for group in range(file.metadata.num_row_groups):
+                count = file.metadata.row_group(group).num_rows
+                first, last = max(start, place), min(end, place + count)
+                if first < last:
+                    table = file.read_row_group(group, columns=RECORD.names, use_threads=False)
+                    yield table.slice(first - place, last - first).cast(RECORD)
+                place += count
+
+
+def _together(tables: list[pa.Table]) -> Iterator[pa.RecordBatch]:
+    if tables:
+        yield from pa.concat_tables(tables).combine_chunks().to_batches(max_chunksize=BATCH_ROWS)
+
+
+def _first_within(folder: PartitionFolder, segments: list[Segment], limit: int) -> int:
+    """The offset from which on the newest segments hold at least so many bytes."""
+    held = 0
+    for segment in reversed(segments):
+        held += folder.bytes(segment)
+        if held >= limit:
+            return segment.start
+    return segments[0].start
+
+
+def _first_since(folder: PartitionFolder, segments: list[Segment], oldest: datetime) -> int:
+    for segment in segments:
+        recent = pc.index(pc.greater_equal(folder.times(segment), pa.scalar(oldest, _TIME)), True).as_py()
+        if recent >= 0:
+            return segment.start + int(recent)
+    return segments[-1].end
+
+
+def _encoded(row: Row) -> bytes:
+    if isinstance(row, bytes):
+        return row
+    return row.encode() if isinstance(row, str) else msgspec.json.encode(row)
+
+
+def _key(value: bytes, field: str, index: int) -> bytes:
+    """The value of a field as the record's key: text as it is, anything else as JSON."""
+    try:
+        found = msgspec.json.decode(value, type=dict[str, Any])[field]
+    except (msgspec.DecodeError, RecursionError, KeyError):
+        raise LogError(14, f"row {index} has no field '{field}' to be its key; nothing was appended") from None
+    return found.encode() if isinstance(found, str) else msgspec.json.encode(found)
+
+
+def _times(time: datetime | Sequence[datetime] | None, count: int) -> pa.Array:
+    if isinstance(time, Sequence):
+        if len(time) != count:
+            raise LogError(15, f"{len(time)} times were given for {count} rows")
+        return pa.array([_aware(one) for one in time], _TIME)
+    return pa.repeat(pa.scalar(_aware(time or datetime.now(UTC)), _TIME), count)
+
+
+def _aware(time: datetime) -> datetime:
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+@contextlib.contextmanager
+def _as_log_error(what: str) -> Iterator[None]:
+    """A full disk or a missing right, as an error that names the log."""
+    try:
+        yield
+    except OSError as error:
+        raise LogError(3, f"{what}: {error.strerror or error}") from error

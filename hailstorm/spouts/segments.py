@@ -1,0 +1,243 @@
+"""The folder of one partition of an embedded log: segments, and what keeps them whole.
+
+A segment is a Parquet file whose name says which records it holds: `<first offset>-<records>.parquet`. It is written
+under a hidden name, fsynced and renamed, so a kill -9 at any moment leaves all of an append or nothing of it.
+Changes of the listing happen under an exclusive flock, and listing takes a shared one: a listing is one moment.
+
+    .lock    guards the listing: held for a rename, not for the writing of data
+    .merge   guards roll-up and retention, which are the only ones that remove segments
+
+A segment that lies within a longer one is left over from a roll-up that was killed, and is passed over.
+`Log` is the only caller.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from hailstorm.errors import LogError
+from hailstorm.spouts.source import RECORD
+
+ROW_GROUP = 65_536  # a range of a large segment reads only the groups that it touches
+ROLL = 16  # so many segments of one size class become one of the next
+_CLASSES = 5  # from 16**5 = 1,048,576 records on, a segment is left as it is
+_MERGED_BYTES = 256 << 20
+_STALE_SECONDS = 3600.0  # no append takes so long: what is hidden and older was left by a dead writer
+_NAME = re.compile(r"(\d{20})-(\d{10})\.parquet")
+
+
+@dataclass(frozen=True, order=True)
+class Segment:
+    start: int
+    count: int
+
+    @property
+    def end(self) -> int:
+        return self.start + self.count
+
+    @property
+    def name(self) -> str:
+        return f"{self.start:020d}-{self.count:010d}.parquet"
+
+    @property
+    def size_class(self) -> int:
+        return next(c for c in range(_CLASSES + 1) if c == _CLASSES or self.count < ROLL ** (c + 1))
+
+
+class PartitionFolder:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def segments(self) -> list[Segment]:
+        """The live segments, in order, without gaps: one moment of a log that others may be writing."""
+        with self._locked(fcntl.LOCK_SH):
+            return self._listed()
+
+    def append(self, records: pa.Table) -> int:
+        """Write the records (`time`, `key`, `value`) after the last one; the offset of the first."""
+        start = _end(self.segments())
+        hidden = self._written(records, start)
+        try:
+            with self._locked(fcntl.LOCK_EX):
+                end = _end(self._listed())
+                if end != start:
+                    # Another process was faster. Offsets are in the file, so it is written again, now undisturbed.
+                    hidden.unlink()
+                    start, hidden = end, self._written(records, end)
+                hidden.rename(self.folder / Segment(start, len(records)).name)
+        finally:
+            hidden.unlink(missing_ok=True)
+        self._sync()
+        self._roll_up()
+        return start
+
+    def keep_from(self, offset: int) -> None:
+        """Remove the records before an offset, oldest first. The end of the log stays known."""
+        with self._merging(wait=True):
+            segments = self.segments()
+            keep = [segment for segment in segments if segment.end > offset]
+            if not keep:
+                # An empty segment remembers where the log goes on.
+                self._publish(_table(offset, _NO_RECORDS), Segment(offset, 0), [])
+            elif keep[0].start < offset:
+                rest = self.read_segment(keep[0]).slice(offset - keep[0].start)
+                self._publish(rest, Segment(offset, len(rest)), [])
+            with self._locked(fcntl.LOCK_EX):
+                for segment in segments:
+                    if segment.start < offset:
+                        (self.folder / segment.name).unlink()
+            self._sync()
+
+    def read_segment(self, segment: Segment) -> pa.Table:
+        return pq.read_table(self.folder / segment.name, use_threads=False, memory_map=True)
+
+    def times(self, segment: Segment) -> pa.ChunkedArray:
+        return pq.read_table(self.folder / segment.name, columns=["time"], use_threads=False)["time"]
+
+    def bytes(self, segment: Segment) -> int:
+        return (self.folder / segment.name).stat().st_size
+
+    def _listed(self) -> list[Segment]:
+        found: list[Segment] = []
+        for name in os.listdir(self.folder):
+            if match := _NAME.fullmatch(name):
+                found.append(Segment(int(match[1]), int(match[2])))
+        live: list[Segment] = []
+        for segment in sorted(found, key=lambda s: (s.start, -s.count)):
+            if not live or segment.end > live[-1].end:
+                if live and segment.start != live[-1].end:
+                    raise LogError(
+                        6,
+                        f"{self.folder} lacks the offsets {live[-1].end} to {segment.start - 1}",
+                        hint="A segment file was removed by hand. Put it back: its records may be read again.",
+                    )
+                live.append(segment)
+        return live
+
+    def _roll_up(self) -> None:
+        """Merge the newest small segments when there are many of them, so that a log of small appends stays quick."""
+        if not _to_merge(self.segments()):
+            return
+        with self._merging(wait=False) as mine:
+            if not mine:
+                return
+            self._remove_left_overs()
+            run = _to_merge(self.segments())
+            while run and sum(self.bytes(segment) for segment in run) > _MERGED_BYTES:
+                run = run[len(run) // 2 :]
+            if len(run) > 1:
+                merged = pa.concat_tables([self.read_segment(segment) for segment in run])
+                self._publish(merged, Segment(run[0].start, run[-1].end - run[0].start), run)
+
+    def _publish(self, rows: pa.Table, segment: Segment, replaced: list[Segment]) -> None:
+        hidden = self._hidden()
+        try:
+            _write(rows, hidden)
+            with self._locked(fcntl.LOCK_EX):
+                hidden.rename(self.folder / segment.name)
+                for old in replaced:
+                    (self.folder / old.name).unlink()
+        finally:
+            hidden.unlink(missing_ok=True)
+        self._sync()
+
+    def _remove_left_overs(self) -> None:
+        with self._locked(fcntl.LOCK_EX):
+            live = {segment.name for segment in self._listed()}
+            for name in os.listdir(self.folder):
+                path = self.folder / name
+                stale = name.startswith(".writing-") and path.stat().st_mtime < time.time() - _STALE_SECONDS
+                if stale or (_NAME.fullmatch(name) and name not in live):
+                    path.unlink()
+
+    def _written(self, records: pa.Table, start: int) -> Path:
+        hidden = self._hidden()
+        try:
+            _write(_table(start, records), hidden)
+        except BaseException:
+            hidden.unlink(missing_ok=True)
+            raise
+        return hidden
+
+    def _hidden(self) -> Path:
+        return self.folder / f".writing-{uuid.uuid4().hex}"
+
+    @contextlib.contextmanager
+    def _locked(self, how: int) -> Iterator[None]:
+        try:
+            handle = os.open(self.folder / ".lock", os.O_RDONLY)
+        except FileNotFoundError:
+            if how == fcntl.LOCK_SH and self.folder.is_dir():
+                # A copy of a log, without its hidden files: nobody writes to it.
+                yield
+                return
+            handle = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(handle, how)
+            yield
+        finally:
+            os.close(handle)
+
+    @contextlib.contextmanager
+    def _merging(self, *, wait: bool) -> Iterator[bool]:
+        """Whether this process is the one that may remove segments now."""
+        handle = os.open(self.folder / ".merge", os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+                mine = True
+            except BlockingIOError:
+                mine = False
+            yield mine
+        finally:
+            os.close(handle)
+
+    def _sync(self) -> None:
+        handle = os.open(self.folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+_NO_RECORDS = pa.schema([field for field in RECORD if field.name != "offset"]).empty_table()
+
+
+def _end(segments: list[Segment]) -> int:
+    return segments[-1].end if segments else 0
+
+
+def _table(start: int, records: pa.Table) -> pa.Table:
+    offsets = pa.array(np.arange(start, start + len(records), dtype=np.int64))
+    return pa.table([offsets, *(records[name] for name in RECORD.names[1:])], schema=RECORD)
+
+
+def _to_merge(segments: list[Segment]) -> list[Segment]:
+    """The newest segments up to the smallest size class that has enough of them."""
+    for size_class in range(_CLASSES):
+        first = len(segments)
+        while first and segments[first - 1].size_class <= size_class:
+            first -= 1
+        run = segments[first:]
+        if sum(segment.size_class == size_class for segment in run) >= ROLL:
+            return run
+    return []
+
+
+def _write(rows: pa.Table, path: Path) -> None:
+    with open(path, "xb") as file:
+        pq.write_table(rows, file, row_group_size=ROW_GROUP, compression="lz4", use_dictionary=["time", "key"])
+        file.flush()
+        os.fsync(file.fileno())
