@@ -118,7 +118,10 @@ class LedgerInUseError(LedgerError):
 
 
 class RunError(HailstormError):
+    """`transient` says that the same may work when tried again."""
+
     family = "HS-RUN"
+    transient = False
 
 
 class UsageError(HailstormError):

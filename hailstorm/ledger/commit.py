@@ -52,13 +52,6 @@ class StepShape(msgspec.Struct, frozen=True, kw_only=True):
     fingerprint: str
 
 
-class EventTime(msgspec.Struct, frozen=True, kw_only=True):
-    """The highest event time seen in a partition, and the wall time of the tick that last saw a row of it (µs)."""
-
-    highest: int | None
-    seen: int
-
-
 class Commit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     format: int = FORMAT
     commit: int
@@ -71,7 +64,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     rows: int = 0
     ms: float = 0.0
     watermark: str | None = None
-    event_times: dict[str, dict[str, EventTime]] = {}
+    event_times: dict[str, dict[str, tuple[int, int]]] = {}  # highest, and when last seen (µs)
     late: int = 0
     errors: int = 0
     state: dict[str, StateChange] = {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from hailstorm.clock.clock import Clock
-from hailstorm.ledger.commit import FORMAT, Commit, DataFile, EventTime, Run, StateChange, StepShape
+from hailstorm.ledger.commit import FORMAT, Commit, DataFile, Run, StateChange, StepShape
 
 
 class Live(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,7 +18,7 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
     at: str = ""
     clock: dict[str, dict[str, int]] = {}
     watermark: str | None = None
-    event_times: dict[str, dict[str, EventTime]] = {}
+    event_times: dict[str, dict[str, tuple[int, int]]] = {}
     rows: int = 0
     errors: int = 0
     late: int = 0

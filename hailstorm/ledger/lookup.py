@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from hailstorm.ledger.cache import OpenRun
-from hailstorm.ledger.runs import DELETED, HASH, Hashes, Positions, equal_keys, hashes_of
+from hailstorm.ledger.runs import DELETED, Hashes, Positions, equal_keys, hashes_of
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,8 @@ class Matches:
         """A column of the found rows, in the order of the keys; null where a key was not found."""
         if not self.parts:
             return pa.nulls(self.count, type_)
-        pieces = [run.table.column(name).take(pa.array(places)).combine_chunks() for run, places, _ in self.parts]
-        values = pa.concat_arrays([piece.cast(type_) if piece.type != type_ else piece for piece in pieces])
-        return values.take(self._positions())
+        pieces = [_taken(run, name, type_, places) for run, places, _ in self.parts]
+        return pa.concat_arrays(pieces).take(self._positions())
 
     def found(self) -> pa.Array:
         mask = np.zeros(self.count, dtype=np.bool_)
@@ -45,6 +44,13 @@ class Matches:
             at[keys] = np.arange(offset, offset + len(places))
             offset += len(places)
         return pa.array(at, mask=at < 0)
+
+
+def _taken(run: OpenRun, name: str, type_: pa.DataType, places: Positions) -> pa.Array:
+    if name not in run.table.schema.names:
+        return pa.nulls(len(places), type_)  # a monoid that was added to the fold after this run was written
+    taken = run.table.column(name).take(pa.array(places)).combine_chunks()
+    return taken if taken.type == type_ else taken.cast(type_)
 
 
 def look_up(rows: pa.Table, key: Sequence[str], runs: Iterable[OpenRun]) -> Matches:
@@ -111,6 +117,3 @@ def all_members(hashes: Hashes, runs: Iterable[OpenRun]) -> list[pa.Table]:
             places = np.repeat(left - np.concatenate(([0], np.cumsum(counts)[:-1])), counts) + np.arange(counts.sum())
             found.append(run.table.take(pa.array(places)))
     return found
-
-
-__all__ = ["HASH", "Matches", "all_members", "look_up"]

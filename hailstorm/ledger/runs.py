@@ -25,8 +25,6 @@ BUCKET, HASH, UPDATED, DELETED = "_bucket", "_hash", "_updated", "_deleted"
 Hashes = npt.NDArray[np.int64]
 Positions = npt.NDArray[np.int64]
 
-# A run stays below this many rows, so that merging and copying one fits in memory with room to spare.
-LARGEST_RUN = 4_000_000
 
 
 def run_name(step: str, run_id: str) -> str:
@@ -112,16 +110,3 @@ def equal_keys(left: pa.Table, left_at: Positions, right: pa.Table, right_at: Po
         same = pc.equal(a.take(left_indices), b.take(right_indices))
         equal &= same.to_numpy() if isinstance(same, pa.ChunkedArray) else same.to_numpy(zero_copy_only=False)
     return equal
-
-
-def split_large(table: pa.Table) -> list[pa.Table]:
-    """Pieces below the largest size, cut between hashes so that a key's rows stay together."""
-    if table.num_rows <= LARGEST_RUN:
-        return [table]
-    hashes = hashes_of(table)
-    cuts = [0]
-    while table.num_rows - cuts[-1] > LARGEST_RUN:
-        cut = cuts[-1] + LARGEST_RUN
-        cuts.append(int(np.searchsorted(hashes, hashes[cut], side="left")))
-    cuts.append(table.num_rows)
-    return [table.slice(a, b - a) for a, b in zip(cuts, cuts[1:], strict=False)]

@@ -1,0 +1,94 @@
+"""Housekeeping: compaction and manifests, in a thread of its own, while ticks go on.
+
+The thread only makes files. What it made is committed by the negotiator between two ticks, because there is one
+writer of commits. The thread runs at low priority: a tick comes first.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections.abc import Mapping
+
+from hailstorm.errors import HailstormError
+from hailstorm.ledger.commit import StateChange
+from hailstorm.ledger.compaction import compact, layers_to_merge
+from hailstorm.ledger.ledger import MANIFEST_EVERY, Ledger
+from hailstorm.ledger.live import Live
+
+_NICE = 10
+
+
+class Housekeeper:
+    def __init__(self, ledger: Ledger, keys: Mapping[str, tuple[str, ...]]) -> None:
+        """`keys` are the key columns of every step whose runs are compacted."""
+        self._ledger, self._keys = ledger, keys
+        self._work: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._busy: set[str] = set()
+        self._done: queue.SimpleQueue[tuple[str, StateChange]] = queue.SimpleQueue()
+        self._failure: BaseException | None = None
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="housekeeping", daemon=True)
+        self._manifest = 0
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def notice(self, live: Live) -> None:
+        """A commit has happened. Returns at once."""
+        if live.commit - self._manifest >= MANIFEST_EVERY or any(self._due(live)):
+            self._work.put(True)
+
+    def finished(self) -> dict[str, StateChange]:
+        """Compactions that wait to be committed."""
+        if self._failure is not None:
+            raise self._failure
+        done: dict[str, StateChange] = {}
+        while not self._done.empty():
+            step, change = self._done.get()
+            done[step] = change
+        return done
+
+    def committed(self, changes: Mapping[str, StateChange], live: Live) -> None:
+        """These compactions are in a commit: the runs that they replaced need no copies any more."""
+        self._busy -= set(changes)
+        self._ledger.cache.remove_all_but({step: {run.id for run in runs} for step, runs in live.runs.items()})
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._work.put(False)
+        self._thread.join(timeout=10)
+
+    def _due(self, live: Live) -> list[str]:
+        steps = [step for step in self._keys if step not in self._busy]
+        return [step for step in steps if layers_to_merge(live.runs.get(step, ()))[0]]
+
+    def _run(self) -> None:
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
+        while self._work.get() and not self._stopping.is_set():
+            try:
+                # The head of now, not of when the work was noticed: runs may have been merged since.
+                self._keep_house(self._ledger.head)
+            except (OSError, HailstormError) as error:
+                self._failure = error
+                return
+
+    def _keep_house(self, live: Live) -> None:
+        if live.commit - self._manifest >= MANIFEST_EVERY:
+            self._ledger.write_manifest(live)
+            self._manifest = live.commit
+        for step in self._due(live):
+            self._busy.add(step)
+            change = compact(
+                self._ledger.store,
+                self._ledger.cache,
+                step,
+                self._keys[step],
+                live.runs[step],
+                self._stopping.is_set,
+            )
+            if change is None:
+                self._busy.discard(step)
+            else:
+                self._done.put((step, change))

@@ -1,0 +1,84 @@
+"""Pacing: how many records a tick takes, and in which of the two ways it runs.
+
+The size follows the latency target: a full tick that was quicker lets the next one be larger, a slower one makes it
+smaller. The way is chosen by measurement: for each way a line `seconds = fixed + per_row * rows` is fitted to its
+recent ticks, and the lower prediction wins. A way that was never tried is tried when the other one is slow enough
+that a try can pay. No size is built in: the machine and the topology decide.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+_FORGET = 0.95
+_FIRST_ROWS = 10_000
+_FEWEST_ROWS = 1_000
+_GROW, _SHRINK = 4.0, 0.5
+_WORTH_A_TRY = 0.5  # seconds: below this, planning alone would eat the gain
+
+
+@dataclass
+class Line:
+    """A weighted least-squares line through (rows, seconds). The first tick of a way warms up and is not counted."""
+
+    seen: int = 0
+    weight: float = 0.0
+    x: float = 0.0
+    y: float = 0.0
+    xx: float = 0.0
+    xy: float = 0.0
+
+    def observe(self, rows: int, seconds: float) -> None:
+        self.seen += 1
+        if self.seen == 1:
+            return
+        new = (1.0, float(rows), seconds, float(rows) * rows, rows * seconds)
+        old = (self.weight, self.x, self.y, self.xx, self.xy)
+        self.weight, self.x, self.y, self.xx, self.xy = (o * _FORGET + n for o, n in zip(old, new, strict=True))
+
+    def predict(self, rows: int) -> float:
+        """Seconds for so many rows; nothing is known before the second tick."""
+        if not self.weight:
+            return 0.0
+        spread = self.weight * self.xx - self.x * self.x
+        slope = 0.0
+        if spread > 1e-6 * self.xx * self.weight:  # ticks of different sizes
+            slope = max((self.weight * self.xy - self.x * self.y) / spread, 0.0)
+        return max((self.y - slope * self.x) / self.weight, 0.0) + slope * rows
+
+
+@dataclass
+class Pace:
+    """`ways` are numbers of tasks: 1 is prepared, more is planned."""
+
+    latency: float  # seconds
+    most_rows: int
+    ways: tuple[int, ...]
+    lines: dict[int, Line] = field(init=False)
+    rows: int = field(init=False)  # how many records the next tick may take
+
+    def __post_init__(self) -> None:
+        self.lines = {way: Line() for way in self.ways}
+        self.rows = min(_FIRST_ROWS, self.most_rows)
+
+    def observe(self, way: int, rows: int, seconds: float) -> None:
+        """A tick of so many records took so long in this way."""
+        line = self.lines[way]
+        line.observe(rows, seconds)
+        if line.seen == 1:
+            return
+        change = min(max(self.latency / seconds, _SHRINK), _GROW)
+        full = rows >= 0.9 * self.rows
+        if change < 1 or (full and change > 1.25):
+            self.rows = int(min(max(min(rows, self.rows) * change, _FEWEST_ROWS), self.most_rows))
+
+    def way(self, rows: int) -> int:
+        """In which way to run a tick of so many records."""
+        best = self.ways[0]
+        for way in self.ways[1:]:
+            if self.lines[way].seen < 2:  # not known yet
+                if self.lines[best].predict(rows) > _WORTH_A_TRY:
+                    return way
+            elif self.lines[way].predict(rows) < self.lines[best].predict(rows):
+                best = way
+        return best

@@ -1,0 +1,303 @@
+"""The plan: a topology as waves of Spark jobs.
+
+A wave is one job. What a step leaves for several others, and what a stateful step leaves for any other, is written
+to scratch files that the next wave reads; so each record is read once and each user function runs once per record.
+Within a wave a branch is a DataFrame that ends in a Python stage which writes.
+
+The same plan serves both ways to run. With one task it has no shuffle, because one partition needs none: it is
+*prepared*, and the same DataFrames are run for every tick. With more tasks it is *planned*: Spark must plan it anew
+for every tick, or it would reuse the shuffle files of the tick before.
+
+`Compiler` walks the steps; one small method a kind of step. Folds are in fold_plan.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import DataFrame, SparkSession
+
+from hailstorm.engine.flow import Flow, arrow_schema
+from hailstorm.engine.fold_plan import FoldPlan, TableFoldPlan
+from hailstorm.engine.order import Inbox
+from hailstorm.engine.stages.bolt import BatchBolt, RowBolt
+from hailstorm.engine.stages.deposit import Deposit
+from hailstorm.engine.stages.read import HIDDEN, ReadChanges, ReadLog, ReadScratch
+from hailstorm.engine.stages.top import KeepTop
+from hailstorm.engine.table_sql import selected_changes, wanted_changes
+from hailstorm.errors import TopologyError
+from hailstorm.ledger.runs import HASH
+from hailstorm.spouts.decode import decoder
+from hailstorm.spouts.decode.types import arrow_type
+from hailstorm.topology.query import carry_columns
+from hailstorm.topology.step import ArrowBolt, Bolt, Fold, Select, Sink, Spout, Sql, Step, Top, Union, Where
+from hailstorm.topology.topology import Topology
+
+
+@dataclass(frozen=True)
+class Branch:
+    """One end of a wave: `frame` writes for `step`. `rejects` finds the rows behind null keys, when asked."""
+
+    step: str
+    wave: int
+    frame: DataFrame
+    rejects: DataFrame | None = None
+    refills_from: str = ""
+
+
+@dataclass(frozen=True)
+class Plan:
+    tasks: int
+    branches: tuple[Branch, ...]
+    schemas: Mapping[str, pa.Schema]  # the public columns of every step, types as Spark sees them
+    stateful: Mapping[str, tuple[str, ...]]  # the value columns of every stateful step
+    inbox: Inbox
+
+    @cached_property
+    def waves(self) -> tuple[DataFrame, ...]:
+        """One DataFrame a wave: all its branches side by side."""
+        waves = []
+        for number in range(max((branch.wave for branch in self.branches), default=-1) + 1):
+            frames = [branch.frame for branch in self.branches if branch.wave == number]
+            whole = frames[0]
+            for frame in frames[1:]:
+                whole = whole.unionAll(frame)
+            waves.append(whole)
+        return tuple(waves)
+
+    def runnable(self, frame: DataFrame) -> DataFrame:
+        return frame if self.tasks == 1 else frame.select("*")
+
+    def branch(self, step: str) -> Branch:
+        return next(branch for branch in self.branches if branch.step == step)
+
+
+def compile_topology(spark: SparkSession, topology: Topology, tasks: int) -> Plan:
+    """Compile for so many tasks. Asks Spark for types, which takes a while, but runs no job."""
+    return Compiler(spark, topology, tasks).plan()
+
+
+@dataclass
+class Compiler:
+    spark: SparkSession
+    topology: Topology
+    tasks: int
+    branches: list[Branch] = field(default_factory=list)
+    outputs: dict[str, Callable[[int], Flow]] = field(default_factory=dict)
+    schemas: dict[str, pa.Schema] = field(default_factory=dict)
+    stateful: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.inbox = Inbox(self.spark.sparkContext)
+        self.spark.conf.set("spark.sql.shuffle.partitions", str(self.tasks))
+
+    def plan(self) -> Plan:
+        kinds: Mapping[type[Step], Callable[[Any], None]] = {
+            Spout: self._spout,
+            Bolt: self._bolt,
+            ArrowBolt: self._bolt,
+            Sql: self._sql,
+            Where: self._where,
+            Select: self._select,
+            Union: self._union,
+            Fold: self._fold,
+            Top: self._top,
+            Sink: lambda step: None,
+        }
+        for step in self.topology.steps:
+            try:
+                kinds[type(step)](step)
+            except (AnalysisException, ParseException) as error:
+                first = str(error).partition("\n")[0].partition(" SQLSTATE")[0]
+                raise TopologyError(90, f"Spark refuses step '{step.name}': {first}", at=step.at) from error
+        return Plan(self.tasks, tuple(self.branches), self.schemas, self.stateful, self.inbox)
+
+    # Leaves
+
+    def _leaf(self, name: str, wave: int, stage: Any, schema: pa.Schema, tasks: int) -> Flow:
+        base = self.spark.range(0, tasks, 1, tasks)
+        return Flow(name, base, (stage,), schema, wave, self.inbox.accumulator)
+
+    def _spout(self, step: Spout) -> None:
+        columns = [(column.name, column.type or "string") for column in step.schema]
+        schema = pa.schema([(name, arrow_type(type_)) for name, type_ in columns])
+        decode = decoder(step.decode, columns) if step.source.columns is None else None
+        read = ReadLog(step.name, step.source, decode, tuple(schema.names), step.event_time, step.on_error)
+        self._publish(step, self._leaf(step.name, 0, read, pa.schema([*schema, *HIDDEN]), self.tasks))
+
+    def flow_of(self, name: str, tasks: int | None = None) -> Flow:
+        return self.outputs[name](tasks or self.tasks)
+
+    # Stateless steps
+
+    def _bolt(self, step: Bolt | ArrowBolt) -> None:
+        flow = self.flow_of(step.inputs[0]).named(step.name)
+        columns = tuple(name for name in flow.schema.names if name not in (*HIDDEN.names, HASH))
+        copies = None
+        if step.grouping is not None:
+            flow = self._grouped(flow, step)
+            copies = step.grouping.tasks if step.grouping.kind == "everyone" else None
+        returns = pa.schema([(column.name, arrow_type(column.type or "string")) for column in step.schema])
+        kind = RowBolt if isinstance(step, Bolt) else BatchBolt
+        stage = kind(step.name, step.function, columns, returns, step.on_error, copies)
+        self._publish(step, flow.then(stage, pa.schema([*returns, *HIDDEN])))
+
+    def _grouped(self, flow: Flow, step: Bolt | ArrowBolt) -> Flow:
+        """Bring tuples to tasks. One task needs no bringing; only `everyone` changes what a bolt sees."""
+        grouping = step.grouping
+        assert grouping is not None
+        count = grouping.tasks or self.tasks
+        if grouping.kind == "everyone":
+            df = flow.dataframe().selectExpr("*", f"explode(sequence(0, {count - 1})) AS _task")
+            return flow.over(df if self.tasks == 1 else df.repartition(count, "_task"))
+        if self.tasks == 1:
+            return flow
+        df = flow.dataframe()
+        if grouping.kind == "fields":
+            return flow.over(df.repartition(count, *(_quoted(name) for name in grouping.names)))
+        return flow.over(df.coalesce(1) if grouping.kind == "one" else df.repartition(count))
+
+    def _sql(self, step: Sql) -> None:
+        source = step.inputs[0]
+        flow = self.flow_of(source).named(step.name)
+        flow.dataframe().createOrReplaceTempView(_quoted(source))
+        df = self.spark.sql(carry_columns(step.query, HIDDEN.names))
+        self.spark.catalog.dropTempView(source)
+        self._publish(step, flow.over(df))
+
+    def _where(self, step: Where) -> None:
+        flow = self.flow_of(step.inputs[0]).named(step.name)
+        df = flow.dataframe()
+        if step.is_table:
+            df = wanted_changes(df, step, self._values(step))
+        else:
+            df = df.where(step.predicate)
+        self._publish(step, flow.over(df))
+
+    def _select(self, step: Select) -> None:
+        flow = self.flow_of(step.inputs[0]).named(step.name)
+        df = flow.dataframe()
+        if step.is_table:
+            upstream = self.topology.step(step.inputs[0])
+            df = selected_changes(df, step, self._values(upstream))
+        else:
+            made = [f"{text} AS {_quoted(name)}" for name, text in step.expressions.items()]
+            df = df.selectExpr(*made, *HIDDEN.names)
+        self._publish(step, flow.over(df))
+
+    def _union(self, step: Union) -> None:
+        flows = [self.flow_of(name) for name in step.inputs]
+        columns = [*step.schema.names, *HIDDEN.names]
+        df = flows[0].dataframe().select(*map(_quoted, columns))
+        for flow in flows[1:]:
+            df = df.unionByName(flow.dataframe().select(*map(_quoted, columns)))
+        if self.tasks == 1:
+            df = df.coalesce(1)  # one partition again, or the next fold would need a shuffle
+        wave = max(flow.wave for flow in flows)
+        schema = arrow_schema(df)
+        self._publish(step, Flow(step.name, df, (), schema, wave, self.inbox.accumulator))
+
+    def _publish(self, step: Step, flow: Flow) -> None:
+        """Decide how a stateless step's rows reach its consumers: inline, through outboxes, or through scratch."""
+        sinks, readers = self._consumers(step)
+        hidden = (*HIDDEN.names, HASH, "_kind", "_old")
+        self.schemas[step.name] = pa.schema([f for f in flow.schema if f.name not in hidden])
+        if not sinks and len(readers) == 1:
+            self.outputs[step.name] = lambda tasks: flow
+            return
+        if len(readers) == 1 and not step.is_table:
+            forwarding = flow.then(Deposit(step.name, sinks, feeds=False, forwards=True))
+            self.outputs[step.name] = lambda tasks: forwarding
+            return
+        end = flow.then(Deposit(step.name, sinks, feeds=bool(readers), forwards=False))
+        self.branches.append(Branch(step.name, flow.wave, end.ended()))
+        names = tuple(flow.schema.names)
+        self.outputs[step.name] = lambda tasks: self._leaf(
+            f"{step.name}>", flow.wave + 1, ReadScratch(step.name, names, tasks), flow.schema, tasks
+        )
+
+    # Stateful steps
+
+    def _fold(self, step: Fold) -> None:
+        source = self.topology.step(step.inputs[0])
+        flow = self.flow_of(source.name).named(step.name)
+        sinks, readers = self._consumers(step)
+        kind = TableFoldPlan if source.is_table else FoldPlan
+        fold = kind(step, source, flow, self.tasks, sinks, bool(readers))
+        end, values, rejects = fold.compiled()
+        self.branches.append(Branch(step.name, flow.wave, end, rejects))
+        key = pa.schema([fold.key_field(name) for name in step.key])
+        self._publish_table(step, key, values, flow.wave)
+
+    def _top(self, step: Top) -> None:
+        source = self.topology.step(step.inputs[0])
+        flow = self.flow_of(source.name, tasks=1).named(step.name)
+        if step.by in flow.schema.names:
+            by_type = flow.schema.field(step.by).type
+            by_column = step.by
+        else:
+            df = flow.dataframe().selectExpr("*", f"{step.by} AS _by")
+            flow = flow.over(df)
+            by_type, by_column = flow.schema.field("_by").type, "_by"
+        if not flow.stages and flow.base.rdd.getNumPartitions() > 1:
+            flow = flow.over(flow.base.coalesce(1))
+        values = pa.schema([flow.schema.field(n) for n in self.schemas[source.name].names if n not in step.key])
+        key = pa.schema([flow.schema.field(name) for name in step.key])
+        sinks, readers = self._consumers(step)
+        root = self._root_table(source)
+        stage = KeepTop(
+            step=step.name,
+            table=root,
+            n=step.n,
+            by=by_column,
+            key=step.key,
+            values=tuple(values.names),
+            schema=pa.schema([*key, *values, ("_by", by_type), (HASH, pa.int64())]),
+            sinks=sinks,
+            feeds=bool(readers),
+        )
+        end = flow.then(stage).ended()
+        self.branches.append(Branch(step.name, flow.wave, end, refills_from=root))
+        self._publish_table(step, key, pa.schema([*values, ("rank", pa.int32())]), flow.wave)
+
+    def _publish_table(self, step: Step, key: pa.Schema, values: pa.Schema, wave: int) -> None:
+        self.schemas[step.name] = pa.schema([*key, *values])
+        self.stateful[step.name] = tuple(values.names)
+        schema = pa.schema(
+            [*key, *values, ("_kind", pa.string()), ("_old", pa.struct(list(values))), *HIDDEN, (HASH, pa.int64())]
+        )
+        columns, key_names, value_names = tuple(schema.names), tuple(key.names), tuple(values.names)
+        self.outputs[step.name] = lambda tasks: self._leaf(
+            f"{step.name}>",
+            wave + 1,
+            ReadChanges(step.name, columns, tasks, key_names, value_names, schema),
+            schema,
+            tasks,
+        )
+
+    # Of the graph
+
+    def _consumers(self, step: Step) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The names of the sinks, and of the other steps, that read this step."""
+        found = self.topology.consumers(step.name)
+        sinks = tuple(consumer.name for consumer in found if isinstance(consumer, Sink))
+        return sinks, tuple(consumer.name for consumer in found if not isinstance(consumer, Sink))
+
+    def _values(self, step: Step) -> tuple[str, ...]:
+        schema = self.schemas.get(step.name) or self.schemas[step.inputs[0]]
+        return tuple(name for name in schema.names if name not in step.key)
+
+    def _root_table(self, step: Step) -> str:
+        """The stateful step whose rows a table's rows are made of, one to one."""
+        while not isinstance(step, Fold | Top):
+            step = self.topology.step(step.inputs[0])
+        return step.name
+
+
+def _quoted(name: str) -> str:
+    return f"`{name}`"

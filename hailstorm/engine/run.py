@@ -1,0 +1,121 @@
+"""Run a topology: open everything, hand it to the negotiator, and stop gracefully when asked to.
+
+`hailstorm run`, `hailstorm demo` and `Topology.run()` all come here.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+
+import msgspec
+
+from hailstorm.clock.clock import Clock
+from hailstorm.engine.negotiator import Negotiator, latest_clock
+from hailstorm.engine.progress import OnProgress, Progress, Summary, ignore_progress
+from hailstorm.engine.session import start_session
+from hailstorm.errors import RunError
+from hailstorm.ledger.lease import Lease
+from hailstorm.ledger.ledger import Ledger
+from hailstorm.topology.step import Sink, Spout, Step
+from hailstorm.topology.topology import Topology
+
+
+def run_topology(
+    topology: Topology,
+    *,
+    ledger: str | Path | None = None,
+    until: str = "never",
+    every: str | None = None,
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    overrides: Mapping[str, str] | None = None,
+    accept: tuple[str, ...] = (),
+    on_progress: OnProgress = ignore_progress,
+    stop: threading.Event | None = None,
+) -> Summary:
+    """Run until stopped, or until `until`: `never`, `caught-up` (with the logs as they end now) or a clock (JSON)."""
+    topology.validate()
+    topology = resolved(topology)
+    options = {**(overrides or {}), **({"every": every} if every else {})}
+    settings = topology.settings.with_options(options) if options else topology.settings
+    opened = Ledger(ledger_path(topology, ledger), create=True)
+    lease = Lease(opened.store)
+    lease.take()
+    try:
+        target = _target(until, topology)
+        on_progress(Progress("starting", "starting Spark", commit=opened.head.commit))
+        opened.cache.clear_after_reboot()
+        spark = start_session(f"hailstorm {topology.name}", opened.cache.folder / "spark.log", master, conf)
+        negotiator = Negotiator(spark, topology, opened, settings, on_progress, accept)
+        stop = stop or threading.Event()
+        with _stopping_on_signals(stop):
+            try:
+                negotiator.start()
+                return negotiator.run(target, stop, lease.beat)
+            except BaseException:
+                negotiator.fail()
+                raise
+    finally:
+        lease.release()
+
+
+def ledger_path(topology: Topology, given: str | Path | None) -> Path:
+    """Where a topology's ledger is: as told, else as the topology says, else beside the app file."""
+    if given is not None:
+        return Path(given)
+    if topology.ledger is not None:
+        return topology.folder / topology.ledger
+    return topology.folder / ".hailstorm" / topology.name
+
+
+def resolved(topology: Topology) -> Topology:
+    """The topology with relative paths of logs and sinks taken from the app file's folder."""
+
+    def place(step: Step) -> Step:
+        if isinstance(step, Spout):
+            return replace(step, source=step.source.resolve(topology.folder))
+        if isinstance(step, Sink):
+            return replace(step, sink=step.sink.resolve(topology.folder))
+        return step
+
+    return topology.with_steps(place)
+
+
+def _target(until: str, topology: Topology) -> Clock | None:
+    if until == "never":
+        return None
+    if until == "caught-up":
+        return latest_clock(topology)
+    try:
+        return Clock.from_json(msgspec.json.decode(until, type=dict[str, dict[str, int]]))
+    except (msgspec.DecodeError, ValueError) as error:
+        raise RunError(
+            7, f"--until '{until}' is not a clock", hint='Say caught-up, never, or a clock such as {"tweets": {"0": 1200}}'
+        ) from error
+
+
+@contextmanager
+def _stopping_on_signals(stop: threading.Event) -> Iterator[None]:
+    """The first SIGINT or SIGTERM asks for a graceful stop; the second one ends the process."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        if stop.is_set():
+            sys.exit(128 + number)
+        stop.set()
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

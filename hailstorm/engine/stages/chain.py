@@ -1,0 +1,145 @@
+"""A chain of stages: one Python pass of one Spark task.
+
+Consecutive Python steps become one chain, because every pass costs a worker process and two copies of the data.
+A stage takes batches and gives batches; what else it does (files written, rows refused) it tells the task.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.accumulators import Accumulator
+
+from hailstorm.engine.order import Failures, Order, Report
+from hailstorm.ledger.cache import OpenRun, RunCache, write_arrow
+from hailstorm.ledger.commit import DataFile, Run
+from hailstorm.ledger.reader import LETTER
+from hailstorm.ledger.runs import write_parquet, write_run
+from hailstorm.ledger.store import LocalStore
+
+Batches = Iterator[pa.RecordBatch]
+
+
+class Stage(Protocol):
+    @property
+    def phase(self) -> str:
+        """Where its time is shown: read, compute, look up, merge, write."""
+
+    def __call__(self, batches: Batches, task: Task) -> Batches: ...
+
+
+@dataclass
+class Task:
+    """What the stages of one pass share: the order, the ledger, and the report that they fill in."""
+
+    order: Order
+    partition: int
+    report: Report
+    letters: list[tuple[str | None, int | None, int | None, str, str, bytes | None]] = field(default_factory=list)
+
+    @cached_property
+    def store(self) -> LocalStore:
+        return LocalStore(Path(self.order.ledger))
+
+    @cached_property
+    def cache(self) -> RunCache:
+        return RunCache(self.store, Path(self.order.cache))
+
+    def open_runs(self, step: str) -> list[OpenRun]:
+        """The live runs of a step, newest first."""
+        return [self.cache.open(step, run) for run in reversed(self.order.runs.get(step, ()))]
+
+    def write_state(self, step: str, rows: pa.Table) -> Run:
+        run = write_run(self.store, step, rows, self.order.seq)
+        self.cache.put(step, run.id, rows)
+        self.report.runs.setdefault(step, []).append(run)
+        return run
+
+    def write_outbox(self, sink: str, rows: pa.Table) -> None:
+        self.report.outbox.setdefault(sink, []).append(self._write_file(f"outbox/{sink}", rows))
+
+    def write_scratch(self, step: str, rows: pa.Table) -> None:
+        path = Path(self.order.scratch) / f"{step}-{uuid.uuid4().hex}.arrow"
+        write_arrow(rows, path)
+        self.report.scratch.setdefault(step, []).append(str(path))
+
+    def refuse(
+        self,
+        step: str,
+        reason: str,
+        on_error: str,
+        origin: tuple[str | None, int | None, int | None],
+        raw: bytes | None,
+    ) -> None:
+        """A row that cannot go on: counted, and kept as a dead letter unless the step says otherwise."""
+        failures = self.report.failures.setdefault(step, Failures())
+        failures.count += 1
+        failures.reason = failures.reason or reason
+        failures.fatal = failures.fatal or on_error == "fail"
+        if on_error == "dead-letter":
+            self.letters.append((*origin, step, reason, raw))
+
+    def finish(self) -> None:
+        if self.letters:
+            columns = zip(*self.letters, strict=True)
+            rows = pa.table([pa.array(c, f.type) for c, f in zip(columns, LETTER, strict=True)], schema=LETTER)
+            self.report.letters.append(self._write_file("errors", rows))
+
+    def _write_file(self, folder: str, rows: pa.Table) -> DataFile:
+        name = f"{folder}/{self.order.seq:020d}-{uuid.uuid4().hex[:16]}.parquet"
+        size = self.store.write(name, lambda path: write_parquet(rows, path))
+        return DataFile(path=name, rows=rows.num_rows, bytes=size)
+
+
+@dataclass(frozen=True)
+class Chain:
+    """The function that Spark's `mapInArrow` gets."""
+
+    name: str
+    stages: Sequence[Stage]
+    inbox: Accumulator[list[Report]]
+
+    def __call__(self, batches: Batches) -> Batches:
+        context = TaskContext.get()
+        assert context is not None
+        partition = context.partitionId()
+        task = Task(Order.of_this_task(), partition, Report(f"{self.name}/{partition}"))
+        timed = _Timed(batches)
+        clocks = [timed]
+        for stage in self.stages:
+            timed = _Timed(stage(timed, task))
+            clocks.append(timed)
+        yield from timed
+        task.finish()
+        # What a stage's iterator took, less what the one before it took. The first one waits for the JVM.
+        task.report.timings["compute"] = clocks[0].seconds
+        for stage, clock, before in zip(self.stages, clocks[1:], clocks[:-1], strict=True):
+            spent = task.report.timings.get(stage.phase, 0.0) + clock.seconds - before.seconds
+            task.report.timings[stage.phase] = spent
+        self.inbox.add([task.report])
+
+
+class _Timed:
+    """An iterator that knows how long it kept its reader waiting."""
+
+    def __init__(self, batches: Batches) -> None:
+        self._batches = iter(batches)
+        self.seconds = 0.0
+
+    def __iter__(self) -> Batches:
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        started = time.perf_counter()
+        try:
+            return next(self._batches)
+        finally:
+            self.seconds += time.perf_counter() - started

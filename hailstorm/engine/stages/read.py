@@ -1,0 +1,144 @@
+"""Reading: the first stage of a pass. Records of a log, rows of an earlier wave, or a whole state as changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hailstorm.engine.order import Seen, TaskRange
+from hailstorm.engine.stages.chain import Batches, Task
+from hailstorm.ledger.cache import read_arrow
+from hailstorm.ledger.runs import merge_runs
+
+TIME = pa.timestamp("us", tz="UTC")
+HIDDEN = pa.schema([("_spout", pa.string()), ("_partition", pa.int32()), ("_offset", pa.int64()), ("_time", TIME)])
+
+
+@dataclass(frozen=True)
+class ReadLog:
+    """The records of this task's ranges, decoded, with where they came from. Bad records are refused."""
+
+    spout: str
+    source: Any
+    decoder: Callable[[pa.RecordBatch], Any] | None  # None: the source gives columns
+    columns: tuple[str, ...]
+    event_time: str | None
+    on_error: str
+
+    phase = "read"
+
+    def __call__(self, batches: Batches, task: Task) -> Batches:
+        for _ in batches:
+            pass
+        for range_ in task.order.ranges[task.partition]:
+            if range_.spout == self.spout:
+                seen = Seen()
+                task.report.seen.setdefault(self.spout, {})[range_.partition] = seen
+                for records in self.source.read(range_.partition, range_.start, range_.end):
+                    yield self._rows(records, range_, seen, task)
+
+    def _rows(self, records: pa.RecordBatch, range_: TaskRange, seen: Seen, task: Task) -> pa.RecordBatch:
+        seen.rows += records.num_rows
+        offsets, times = records.column("offset"), records.column("time")
+        if self.decoder is None:
+            columns = [records.column(name) for name in self.columns]
+        else:
+            decoded = self.decoder(records)
+            for index, reason in decoded.bad:
+                origin = (self.spout, range_.partition, offsets[index].as_py())
+                task.refuse(self.spout, reason, self.on_error, origin, records.column("value")[index].as_py())
+            columns = decoded.rows.columns
+            if len(decoded.origin) != records.num_rows or decoded.bad:
+                origin_indices = pa.array(decoded.origin)
+                offsets, times = offsets.take(origin_indices), times.take(origin_indices)
+        if self.event_time is not None:
+            times = columns[self.columns.index(self.event_time)].cast(TIME)
+            highest = pc.max(times).value
+            if highest is not None:
+                seen.highest = max(highest, seen.highest if seen.highest is not None else highest)
+        count = len(offsets)
+        hidden = [
+            pa.repeat(self.spout, count),
+            pa.repeat(pa.scalar(range_.partition, pa.int32()), count),
+            offsets.cast(pa.int64()),
+            times.cast(TIME),
+        ]
+        return pa.RecordBatch.from_arrays([*columns, *hidden], names=[*self.columns, *HIDDEN.names])
+
+
+@dataclass(frozen=True)
+class ReadScratch:
+    """What an earlier wave of this advance left for this one: this task's share of its files."""
+
+    step: str
+    columns: tuple[str, ...]
+    tasks: int
+
+    phase = "read"
+
+    def __call__(self, batches: Batches, task: Task) -> Batches:
+        for _ in batches:
+            pass
+        for index, path in enumerate(task.order.inputs.get(self.step, ())):
+            if index % self.tasks == task.partition % self.tasks:
+                yield from read_arrow(Path(path)).select(list(self.columns)).to_batches(max_chunksize=100_000)
+
+
+@dataclass(frozen=True)
+class ReadChanges(ReadScratch):
+    """A table's changes; or, when the order asks for a refill of it, its whole state as inserts."""
+
+    key: tuple[str, ...]
+    values: tuple[str, ...]
+    schema: pa.Schema
+
+    def __call__(self, batches: Batches, task: Task) -> Batches:
+        if task.order.refill != self.step:
+            yield from super().__call__(batches, task)
+            return
+        for _ in batches:
+            pass
+        runs = task.open_runs(self.step)
+        if task.partition == 0 and runs:
+            rows = merge_runs([run.table for run in runs], self.key, drop_deleted=True)
+            for batch in rows.to_batches(max_chunksize=100_000):
+                yield self._as_inserts(batch)
+
+    def _as_inserts(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        columns = []
+        for column in self.schema:
+            if column.name in (*self.key, *self.values, "_hash"):
+                columns.append(rows.column(column.name).cast(column.type))
+            elif column.name == "_kind":
+                columns.append(pa.repeat("insert", rows.num_rows))
+            elif column.name == "_time":
+                columns.append(rows.column("_updated").cast(column.type))
+            else:
+                columns.append(pa.nulls(rows.num_rows, column.type))
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+@dataclass(frozen=True)
+class Prune:
+    """Only the columns that the JVM will read: the others would be copied for nothing."""
+
+    columns: tuple[str, ...]
+
+    phase = "read"
+
+    def __call__(self, batches: Batches, task: Task) -> Batches:
+        for batch in batches:
+            yield batch.select(list(self.columns))
+
+
+def tasks_of(batch: pa.RecordBatch, count: int) -> list[pa.RecordBatch]:
+    """The batch cut by its `_task` column, which is dropped: what each task of a grouping gets."""
+    column = batch.column("_task").to_numpy(zero_copy_only=False)
+    rest = batch.drop_columns(["_task"])
+    return [rest.take(pa.array(np.flatnonzero(column == task))) for task in range(count)]
