@@ -5,12 +5,11 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hailstorm.cli.output import JsonOption, err, print_json_lines, print_rows
+from hailstorm.cli.output import JsonOption, err, print_json, print_json_lines, print_rows
 
 if TYPE_CHECKING:
     from hailstorm.spouts import Log
@@ -93,11 +92,11 @@ def info(path: PathArgument, json: JsonOption = False) -> None:
       hailstorm log info data/tweets
       hailstorm log info data/tweets --json
     """
-    rows = [asdict(partition) for partition in _log(path).info()]
+    about = _log(path).info()
     if json:
-        print_json_lines(rows)
+        print_json(about)
     else:
-        print_rows(tuple(rows[0]), rows)
+        print_rows(("partition", "earliest", "latest", "records", "bytes", "last_time"), about["partitions"])
 
 
 def _log(path: str) -> Log:

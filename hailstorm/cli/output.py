@@ -19,7 +19,8 @@ from rich.text import Text
 
 from hailstorm.errors import HailstormError
 
-out = Console(highlight=False, soft_wrap=True)
+# A pipe has no width; the usual guess of 80 would break the rows of tables.
+out = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 200)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 SHOWN = 20  # rows of a table when nobody says how many: what fits on a screen
@@ -50,12 +51,15 @@ def print_json_lines(values: Iterable[Any]) -> None:
 
 
 def print_rows(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
-    """A table for people: numbers to the right, nothing cut off."""
+    """A table for people: numbers to the right, nothing cut off; only long texts are broken."""
     rows = list(rows)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     for name in columns:
         numeric = any(isinstance(row.get(name), int | float) for row in rows)
-        table.add_column(name, justify="right" if numeric else "left", overflow="fold")
+        is_text = any(isinstance(row.get(name), str | list | dict) for row in rows)
+        table.add_column(
+            name, justify="right" if numeric else "left", overflow="fold", no_wrap=not is_text, min_width=len(name)
+        )
     for row in rows:
         table.add_row(*(Text(as_text(row.get(name))) for name in columns))
     out.print(table, soft_wrap=False)
