@@ -83,11 +83,11 @@ class DuckDB:
             stored = _cursor(session)
             if (stored or 0) >= commit:
                 return
-            if session.target is None:
-                session.target = self._prepare(session, changes=KIND in rows.column_names)
-            self._write(session.connection, session.target, rows)
+            wanted = session.target or self._prepare(session, changes=KIND in rows.column_names)
+            self._write(session.connection, wanted, rows)
             _store_cursor(session, commit, is_new=stored is None)
             faults.fault("during-delivery")
+        session.target = wanted  # not before: a rollback takes a new table away again
 
     def close(self) -> None:
         session = self._session.end()

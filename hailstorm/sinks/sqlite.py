@@ -76,13 +76,13 @@ class Sqlite:
         with self._clear_errors(), _transaction(connection):
             if (_cursor(session) or 0) >= commit:
                 return
-            if session.target is None:
-                session.target = self._prepare(session, changes=KIND in rows.column_names)
-            self._write(connection, session.target, rows)
+            wanted = session.target or self._prepare(session, changes=KIND in rows.column_names)
+            self._write(connection, wanted, rows)
             connection.execute(
                 "INSERT OR REPLACE INTO hailstorm_cursors VALUES (?, ?, ?)", (delivery.topology, delivery.sink, commit)
             )
             faults.fault("during-delivery")
+        session.target = wanted  # not before: a rollback takes a new table away again
 
     def close(self) -> None:
         session = self._session.end()

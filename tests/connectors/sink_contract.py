@@ -282,6 +282,18 @@ class SinkContract:
         sink.close()
         assert self.counts(harness) == words(("rain", 2), ("hail", 1))
 
+    def test_an_error_in_the_first_delivery_leaves_nothing_either(self, harness: Harness) -> None:
+        sink = harness.make("log")
+        if not sink.keeps_cursor:
+            pytest.skip("has no transaction")
+        sink.open(counts_delivery("log", key=()))
+        with faults.inject("during-delivery", ZeroDivisionError()), pytest.raises(ZeroDivisionError):
+            sink.deliver(1, stream(("rain", 1)))
+        assert sink.cursor() is None
+        sink.deliver(1, stream(("rain", 1)))
+        sink.close()
+        assert harness.read_back("log", COUNTS, None) == words(("rain", 1))
+
     @pytest.mark.parametrize("seed", range(3))
     def test_random_changes_with_repeats_equal_the_oracle(self, harness: Harness, seed: int) -> None:
         commits, oracle = random_commits(seed)

@@ -45,7 +45,8 @@ class MemoryOutbox:
         return self.newest_commit
 
     def pending(self, sink: str, after: int) -> list[tuple[int, tuple[str, ...]]]:
-        return [(number, (str(number),)) for number in sorted(self.commits) if number > after][: self.page]
+        later = [number for number in sorted(self.commits) if number > after]
+        return [(number, (str(number),)) for number in later[: self.page]]
 
     def read(self, files: tuple[str, ...]) -> pa.Table:
         words = self.commits[int(files[0])]
