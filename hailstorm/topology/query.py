@@ -138,15 +138,13 @@ class _Reader:
     def _check_columns(self, select: exp.Select, scope: _Scope) -> None:
         # Spark lets a later expression of a SELECT name an earlier one.
         named = {item.alias for item in select.expressions if isinstance(item, exp.Alias)}
-        from_ = select.args["from_"]
-        within = {id(column) for query in from_.find_all(exp.Query) for column in query.find_all(exp.Column)}
-        if select.args.get("with_"):
-            within |= {id(column) for column in select.args["with_"].find_all(exp.Column)}
+        inner = [select.args["from_"], *([select.args["with_"]] if select.args.get("with_") else [])]
+        elsewhere = {id(node) for part in inner for query in part.find_all(exp.Query) for node in query.walk()}
+        if any(query is not select and id(query) not in elsewhere for query in select.find_all(exp.Query)):
+            raise self._other("has a query inside an expression")
         for column in columns_of(select):
-            if id(column) in within:
+            if id(column) in elsewhere:  # checked with the columns of its own FROM
                 continue
-            if column.find_ancestor(exp.Query) is not select:
-                raise self._other("has a query inside an expression")
             names = [part.name for part in column.parts]
             if len(names) > 1 and names[0] in scope.aliases:
                 names = names[1:]

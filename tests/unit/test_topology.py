@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -24,7 +25,9 @@ def storm() -> hs.Topology:
 @pytest.fixture
 def tweets(storm: hs.Topology) -> hs.Stream:
     schema = "user STRING, text STRING, likes INT, at TIMESTAMP"
-    return storm.spout("tweets", hs.Log("data/tweets"), schema=schema, event_time="at", lateness="10 minutes", idle="1m")
+    return storm.spout(
+        "tweets", hs.Log("data/tweets"), schema=schema, event_time="at", lateness="10 minutes", idle="1m"
+    )
 
 
 def split(tweet: Any) -> Iterator[dict[str, Any]]:
@@ -103,7 +106,9 @@ def test_a_union_has_all_its_inputs(storm: hs.Topology, tweets: hs.Stream) -> No
 
 
 def test_a_fold_has_its_key_and_one_column_per_monoid(tweets: hs.Stream) -> None:
-    likes = tweets.fold("likes", by=["user", "at"], ttl="1 day", n=hs.count(), most=hs.max("likes"), odd=hs.max("-likes"))
+    likes = tweets.fold(
+        "likes", by=["user", "at"], ttl="1 day", n=hs.count(), most=hs.max("likes"), odd=hs.max("-likes")
+    )
     fold = step(likes)
     assert type(likes) is hs.Table
     assert isinstance(fold, Fold)
@@ -241,4 +246,5 @@ from hailstorm.topology.fingerprint import fingerprint
 fingerprint(storm)
 assert not [name for name in sys.modules if name.split(".")[0] in ("pyspark", "py4j")]
 """
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, env=environment)

@@ -1,0 +1,176 @@
+"""The laws of clocks, intervals, coverage and watermarks, for any of them."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hailstorm.clock.clock import Clock, Interval, Range
+from hailstorm.clock.coverage import Coverage, Overlap
+from hailstorm.clock.watermark import Patience, Watermark
+
+SPOUTS = st.sampled_from(["tweets", "posts"])
+PARTITIONS = st.integers(0, 2)
+OFFSETS = st.integers(0, 30)
+CLOCKS = st.dictionaries(SPOUTS, st.dictionaries(PARTITIONS, OFFSETS, max_size=3), max_size=2).map(Clock)
+RANGES = st.builds(
+    lambda spout, partition, start, size: Range(spout, partition, start, start + size),
+    SPOUTS,
+    PARTITIONS,
+    OFFSETS,
+    st.integers(0, 8),
+)
+
+
+def same(one: Clock, two: Clock) -> bool:
+    """Equal as positions: a spout without partitions says nothing."""
+    return set(one) == set(two)
+
+
+@given(CLOCKS, CLOCKS, CLOCKS)
+def test_join_and_meet_are_a_lattice(a: Clock, b: Clock, c: Clock) -> None:
+    assert same(a.join(b), b.join(a))
+    assert same(a.join(b.join(c)), a.join(b).join(c))
+    assert same(a.join(a), a)
+    assert same(a.meet(b), b.meet(a))
+    assert same(a.meet(b.meet(c)), a.meet(b).meet(c))
+    assert same(a.meet(a), a)
+    assert same(a.join(a.meet(b)), a)
+
+
+@given(CLOCKS, CLOCKS)
+def test_a_join_covers_both_and_both_cover_their_meet(a: Clock, b: Clock) -> None:
+    assert a.join(b).covers(a)
+    assert a.join(b).covers(b)
+    assert a.covers(a.meet(b))
+    assert b.covers(a.meet(b))
+
+
+@given(CLOCKS, CLOCKS, CLOCKS)
+def test_covers_is_an_order(a: Clock, b: Clock, c: Clock) -> None:
+    assert a.covers(a)
+    if a.covers(b) and b.covers(c):
+        assert a.covers(c)
+
+
+@given(CLOCKS)
+def test_a_clock_survives_json(clock: Clock) -> None:
+    assert Clock.from_json(clock.to_json()).offsets == clock.offsets
+
+
+@given(CLOCKS, CLOCKS, CLOCKS)
+def test_intervals_that_follow_each_other_have_every_record_once(a: Clock, b: Clock, c: Clock) -> None:
+    first, second, third = a.meet(b).meet(c), a.meet(b), a.join(b)
+    whole = records(Interval(first, third).ranges())
+    parts = records(Interval(first, second).ranges()) + records(Interval(second, third).ranges())
+    # `meet` forgets partitions that one side has not read, and those begin at 0 again: compare what both know.
+    known = {(spout, partition) for spout, partition, _ in first}
+    assert sorted(r for r in whole if r[:2] in known) == sorted(r for r in parts if r[:2] in known)
+
+
+def records(ranges: object) -> list[tuple[str, int, int]]:
+    return [(r.spout, r.partition, offset) for r in ranges for offset in range(r.start, r.end)]  # type: ignore[attr-defined]
+
+
+@given(st.lists(RANGES, max_size=8))
+def test_coverage_holds_exactly_the_records_of_its_ranges_or_is_refused(ranges: list[Range]) -> None:
+    wanted = records(ranges)
+    if len(set(wanted)) < len(wanted):
+        with pytest.raises(Overlap) as caught:
+            Coverage.of_ranges(ranges)
+        twice = records([caught.value.range])
+        assert twice
+        assert all(wanted.count(record) > 1 for record in twice)
+    else:
+        coverage = Coverage.of_ranges(ranges)
+        assert records(coverage) == sorted(wanted)
+        assert len(coverage) == len(wanted)
+
+
+@given(st.lists(RANGES, max_size=6), st.lists(RANGES, max_size=6))
+def test_union_is_commutative_and_counts_every_record_once(one: list[Range], two: list[Range]) -> None:
+    try:
+        a, b = Coverage.of_ranges(one), Coverage.of_ranges(two)
+    except Overlap:
+        return
+    shared = set(records(a)) & set(records(b))
+    if shared:
+        with pytest.raises(Overlap) as caught:
+            a.union(b)
+        assert set(records([caught.value.range])) <= shared
+    else:
+        assert a.union(b) == b.union(a)
+        assert set(records(a.union(b))) == set(records(a)) | set(records(b))
+
+
+@given(st.lists(RANGES, max_size=8))
+def test_spans_are_sorted_and_apart_and_survive_json(ranges: list[Range]) -> None:
+    try:
+        coverage = Coverage.of_ranges(ranges)
+    except Overlap:
+        return
+    for partitions in coverage.spans.values():
+        for spans in partitions.values():
+            assert all(start < end for start, end in spans)
+            assert all(left[1] < right[0] for left, right in pairwise(spans))
+    assert Coverage.from_json(coverage.to_json()) == coverage
+
+
+TICKS = st.lists(
+    st.tuples(
+        st.dictionaries(SPOUTS, st.dictionaries(PARTITIONS, st.integers(0, 1_000), max_size=3), max_size=2),
+        st.integers(0, 100),  # how long after the tick before
+    ),
+    max_size=8,
+)
+PATIENCE = st.fixed_dictionaries(
+    {name: st.builds(Patience, st.integers(0, 50), st.none() | st.integers(0, 150)) for name in ("tweets", "posts")}
+)
+
+
+@given(TICKS, PATIENCE)
+def test_a_watermark_never_moves_back_and_never_passes_what_was_seen(
+    ticks: list[tuple[dict[str, dict[int, int]], int]], patience: dict[str, Patience]
+) -> None:
+    watermark, now, highest = Watermark(), 0, -1
+    for seen, later in ticks:
+        now += later
+        after = watermark.advance(seen, now, patience)
+        assert watermark.time is None or (after.time is not None and after.time >= watermark.time)
+        watermark = after
+        highest = max([highest, *(time for row in seen.values() for time in row.values())])
+    if watermark.time is not None:
+        assert watermark.time <= highest
+
+
+@given(TICKS)
+def test_without_idle_it_is_the_least_of_all_partitions_at_its_highest(
+    ticks: list[tuple[dict[str, dict[int, int]], int]],
+) -> None:
+    patience = {"tweets": Patience(10), "posts": Patience(20)}
+    watermark, now, best, high = Watermark(), 0, {}, None
+    for seen, later in ticks:
+        now += later
+        watermark = watermark.advance(seen, now, patience)
+        for spout, row in seen.items():
+            for partition, time in row.items():
+                best[spout, partition] = max(time, best.get((spout, partition), time))
+        if best:
+            least = min(time - patience[spout].lateness for (spout, _), time in best.items())
+            high = least if high is None else max(high, least)
+    assert watermark.time == high
+
+
+@given(TICKS, PATIENCE)
+def test_a_watermark_goes_on_from_json_as_from_itself(
+    ticks: list[tuple[dict[str, dict[int, int]], int]], patience: dict[str, Patience]
+) -> None:
+    watermark, now = Watermark(), 0
+    for seen, later in ticks:
+        now += later
+        read = Watermark.from_json(watermark.time, watermark.to_json())
+        assert read.advance(seen, now, patience) == watermark.advance(seen, now, patience)
+        watermark = watermark.advance(seen, now, patience)

@@ -1,0 +1,115 @@
+"""The house: imports go one way, building needs no Spark, and the public names are these."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import hailstorm as hs
+
+PACKAGE = Path(hs.__file__).parent
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+# Who may import whom: a part sees itself and every part in an earlier row.
+ROWS = [
+    {"errors", "clock", "algebra"},
+    {"topology"},
+    {"spouts", "sinks", "ledger"},
+    {"engine"},
+    {"history", "testing"},
+    {"cli", "dashboard", "__main__"},
+]
+# The only calls upwards, each when a user asks for it: `storm.run()` starts the engine.
+UPWARDS = {("topology/topology.py", "hailstorm.engine.run")}
+# What a user builds with, and what the tasks of small tools import: no JVM for these.
+WITHOUT_SPARK = {"errors", "clock", "algebra", "topology", "spouts", "sinks", "ledger"}
+
+PUBLIC = {
+    "topology": "Topology Stream Table",
+    "groupings": "shuffle fields everyone one",
+    "monoids": "Monoid count sum mean variance stddev min max latest earliest count_distinct quantiles frequent top set"
+    " map_sum any all histogram bitmap",
+    "logs": "Log Rate Files",
+    "sinks": "Console Parquet Sqlite DuckDB Call",
+    "reading": "open_ledger",
+    "errors": "HailstormError",
+}
+
+
+def part_of(module: Path) -> str:
+    """`hailstorm/topology/step.py` -> `topology`."""
+    return module.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imports_of(module: Path) -> Iterator[str]:
+    """What a module names in imports, anywhere in it, and in import_module calls."""
+    for node in ast.walk(ast.parse(module.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module} imports relatively"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "import_module":
+            yield from (arg.value for arg in node.args if isinstance(arg, ast.Constant))
+
+
+def row_of(part: str) -> int:
+    return next(number for number, parts in enumerate(ROWS) if part in parts)
+
+
+@pytest.mark.parametrize(
+    "module",
+    [m for m in MODULES if part_of(m) not in ("__init__", "examples")],
+    ids=lambda m: str(m.relative_to(PACKAGE)),
+)
+def test_imports_go_one_way(module: Path) -> None:
+    here = part_of(module)
+    for name in imports_of(module):
+        if not name.startswith("hailstorm.") or (str(module.relative_to(PACKAGE)), name) in UPWARDS:
+            continue
+        there = name.split(".")[1]
+        if there in PUBLIC_NAMES:  # `from hailstorm import Topology`: for users and examples, not for us
+            raise AssertionError(f"{module} imports {name} through the front door")
+        allowed = there == here or row_of(there) < row_of(here) or (there == "examples" and here == "cli")
+        assert allowed, f"{here} may not import {name}"
+
+
+PUBLIC_NAMES = {name for names in PUBLIC.values() for name in names.split()}
+
+
+@pytest.mark.parametrize(
+    "module", [m for m in MODULES if part_of(m) in WITHOUT_SPARK], ids=lambda m: str(m.relative_to(PACKAGE))
+)
+def test_only_the_engine_and_what_is_above_it_know_spark(module: Path) -> None:
+    tree = ast.parse(module.read_text())
+    # Inside a function it is the caller's choice (`.spark()` of the reader); at the top it would be everyone's.
+    top = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
+    named = [alias.name for node in top if isinstance(node, ast.Import) for alias in node.names]
+    named += [node.module or "" for node in top if isinstance(node, ast.ImportFrom)]
+    assert not [name for name in named if name.split(".")[0] == "pyspark"]
+
+
+def test_the_public_names_are_exactly_these() -> None:
+    assert set(hs.__all__) == PUBLIC_NAMES
+    assert len(hs.__all__) == len(PUBLIC_NAMES)
+
+
+@pytest.mark.parametrize("name", sorted(PUBLIC_NAMES))
+def test_every_public_name_is_there(name: str) -> None:
+    assert getattr(hs, name) is not None
+    assert name in dir(hs)
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Kafkaesque'"):
+        hs.Kafkaesque  # noqa: B018
+
+
+def test_importing_hailstorm_imports_nothing_heavy() -> None:
+    code = "import sys, hailstorm; assert not {'pyspark', 'pyarrow', 'numpy', 'sqlglot', 'duckdb'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
