@@ -15,14 +15,18 @@ import hailstorm as hs
 PACKAGE = Path(hs.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
-# Who may import whom: a part sees itself and every part in an earlier row.
+# Who may import whom: a part sees itself and every part in an earlier row. It is the order of the design, with one
+# refinement: errors are everyone's, and the ledger's fault points are the logs' and sinks', too.
 ROWS = [
-    {"errors", "clock", "algebra"},
+    {"errors"},
+    {"clock", "algebra"},
     {"topology"},
-    {"spouts", "sinks", "ledger"},
+    {"ledger"},
+    {"spouts", "sinks"},
     {"engine"},
     {"history", "testing"},
-    {"cli", "dashboard", "__main__"},
+    {"cli", "dashboard"},
+    {"__main__"},
 ]
 # The only calls upwards, each when a user asks for it: `storm.run()` starts the engine.
 UPWARDS = {("topology/topology.py", "hailstorm.engine.run")}
