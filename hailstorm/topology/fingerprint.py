@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hailstorm.algebra.monoid import AnyMonoid
@@ -30,22 +31,33 @@ _LEFT_OUT_OF_SINKS = {"schema", "key", "is_table"}
 
 def fingerprint(topology: Topology) -> dict[str, str]:
     """The fingerprint of every step, by name."""
-    return {step.name: step_fingerprint(step) for step in topology.steps}
+    return {step.name: _hash(step_identity(step, topology.folder)) for step in topology.steps}
 
 
-def step_fingerprint(step: Step) -> str:
-    text = json.dumps(step_identity(step), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()
+def step_identity(step: Step, folder: Path) -> dict[str, Any]:
+    """What a step is, as JSON: the hash of this is its fingerprint.
 
-
-def step_identity(step: Step) -> dict[str, Any]:
-    """What a step is, as JSON: the hash of this is its fingerprint."""
+    Paths below `folder`, the app file's, count from there: a project may be moved, and the engine may have resolved
+    its paths already.
+    """
     left_out = _LEFT_OUT | (_LEFT_OUT_OF_SINKS if isinstance(step, Sink) else set())
     values = {field.name: getattr(step, field.name) for field in fields(step) if field.name not in left_out}
     if isinstance(step, (Spout, Sink)):
         outside = "source" if isinstance(step, Spout) else "sink"
-        values[outside] = dict(values[outside].describe())
+        described = values[outside].describe()
+        values[outside] = {key: _from_folder(value, folder) for key, value in described.items()}
     return {"kind": step.kind, **{name: _plain(value) for name, value in values.items()}}
+
+
+def _hash(identity: dict[str, Any]) -> str:
+    text = json.dumps(identity, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _from_folder(value: Any, folder: Path) -> Any:
+    if isinstance(value, (str, Path)) and Path(value).is_relative_to(folder):
+        return str(Path(value).relative_to(folder))
+    return value
 
 
 def _plain(value: Any) -> Any:

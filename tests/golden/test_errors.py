@@ -23,11 +23,21 @@ def test_a_mistake_is_shown_with_its_place_and_what_to_do(app: Path, golden: Cal
     golden(app.with_suffix(".txt"), caught.value.render())
 
 
+def codes_in(file: Path) -> set[str]:
+    return {f"HS-TOP-{int(number):03d}" for number in re.findall(r"\bTopologyError\(\s*(\d+),", file.read_text())}
+
+
 def test_every_mistake_has_an_example_here_and_a_place_in_the_reference() -> None:
-    raised = {f"HS-TOP-{int(n):03d}" for n in re.findall(r"TopologyError\((\d+),", Path(mistakes.__file__).read_text())}
+    raised = codes_in(Path(mistakes.__file__))
     shown = {app.with_suffix(".txt").read_text().split()[0] for app in APPS}
     documented = set(re.findall(r"^### (HS-TOP-\d+)", REFERENCE.read_text(), re.MULTILINE))
     assert raised == shown == documented
+
+
+def test_what_other_parts_find_wrong_with_a_topology_is_in_the_reference_too() -> None:
+    package = Path(mistakes.__file__).parents[1]
+    raised = set().union(*(codes_in(file) for file in package.rglob("*.py"))) - codes_in(Path(mistakes.__file__))
+    assert raised == set(re.findall(r"^\| (HS-TOP-\d+)", REFERENCE.read_text(), re.MULTILINE))
 
 
 def test_the_examples_in_the_reference_are_what_people_read() -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,20 @@ def test_a_change_of_meaning_changes_the_step_and_what_takes_its_columns(
     assert changed(tmp_path, old, new) == steps
 
 
+def test_a_project_may_be_moved_and_its_paths_be_resolved() -> None:
+    storm = hs.Topology("t")
+    storm.spout("rows", hs.Log("data/rows"), schema="a INT").sink("out", hs.Sqlite("out.db", table="rows"))
+    before = fingerprint(storm)
+
+    def place(step: Any) -> Any:
+        name = "source" if step.kind == "spout" else "sink"
+        return replace(step, **{name: getattr(step, name).resolve(storm.folder)})
+
+    resolved = storm.with_steps(place)
+    assert resolved.steps != storm.steps
+    assert fingerprint(resolved) == before
+
+
 def test_the_topologys_name_and_settings_are_no_part_of_it(tmp_path: Path) -> None:
     assert changed(tmp_path, '"trending"', '"other", latency="5 seconds"') == []
 
@@ -153,6 +168,6 @@ def test_every_step_has_one_and_it_is_readable_json_before_the_hash() -> None:
     found = fingerprint(storm)
     assert list(found) == ["rows", "counts", "board"]
     assert {len(value) for value in found.values()} == {64}
-    identity = step_identity(storm.step("counts"))
+    identity = step_identity(storm.step("counts"), storm.folder)
     assert (identity["kind"], identity["inputs"], identity["key"]) == ("fold", ["rows"], ["a"])
     assert "at" not in identity
