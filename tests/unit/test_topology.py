@@ -248,3 +248,10 @@ assert not [name for name in sys.modules if name.split(".")[0] in ("pyspark", "p
 """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60, env=environment)
+
+
+@pytest.mark.parametrize("grouping", [hs.shuffle(0), hs.everyone(-1), hs.fields(), hs.fields("nobody"), "shuffle"])
+def test_groupings_are_checked(tweets: hs.Stream, grouping: Any) -> None:
+    with pytest.raises(TopologyError):
+        tweets.bolt(split, returns="word STRING", grouping=grouping)
+    assert str(step(tweets.bolt(split, returns="word STRING", grouping=hs.everyone(3))).grouping) == "everyone(3)"

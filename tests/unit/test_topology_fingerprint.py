@@ -19,7 +19,7 @@ from hailstorm.topology.function_identity import function_identity
 APP = """
 import hailstorm as hs
 
-STOP = {"the", "a", "of"}
+STOP = {"the", "a", "of", "and", "or", "not", "but", "to", "in", "on"}
 LIMIT = 3
 
 
