@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 
 from bench import record
+from bench.contest import ROOT
 from bench.picture import draw
 from bench.report import show
 from bench.suite import BENCHES
@@ -16,7 +17,7 @@ console = Console(width=160)
 
 
 def main(
-    only: Annotated[list[str] | None, typer.Option(help="The name of a bench; may be given several times.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Which benches; else all.")] = None,
     quick: Annotated[bool, typer.Option(help="Few ticks: to see that it works. Never drawn.")] = False,
     list_: Annotated[bool, typer.Option("--list", help="Name the benches and stop.")] = False,
 ) -> None:
@@ -24,18 +25,18 @@ def main(
         for bench in BENCHES:
             console.print(f"{bench.name:14} {bench.title}")
         return
-    unknown = set(only or ()) - {bench.name for bench in BENCHES}
+    unknown = set(names or ()) - {bench.name for bench in BENCHES}
     if unknown:
         raise typer.BadParameter(f"no such bench: {', '.join(sorted(unknown))}; --list names them")
     kept = True
     for bench in BENCHES:
-        if only and bench.name not in only:
+        if names and bench.name not in names:
             continue
         before = record.machine()
         with console.status(bench.name) as status:
             outcome = bench.measure(quick, lambda text, bench=bench: status.update(f"{bench.name}: {text}"))  # type: ignore[misc]
         show(console, bench, outcome)
-        console.print(f"  kept in {record.save(bench, outcome, quick, before).relative_to(record.ROOT)}\n")
+        console.print(f"  kept in {record.save(bench, outcome, quick, before).relative_to(ROOT)}\n")
         kept = kept and all(check.kept for check in outcome.checks)
     draw(record.newest())
     raise typer.Exit(0 if kept else 1)

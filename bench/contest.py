@@ -97,7 +97,7 @@ class Host:
 
     def __init__(self, entrant: Entrant) -> None:
         self.label = entrant.label
-        self._errors = tempfile.TemporaryFile("w+")
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - lives as long as the process
         options = json.dumps(dict(entrant.options))
         self._process = subprocess.Popen(
             [sys.executable, "-m", "bench.host", entrant.peer, entrant.work.to_json(), options],

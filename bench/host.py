@@ -23,6 +23,7 @@ PEERS = {
     "streaming": "bench.peers.streaming:Streaming",
     "batch": "bench.peers.batch:Batch",
     "hailstorm": "bench.peers.hailstorm:Hailstorm",
+    "mapper": "bench.peers.mapper:Mapper",
 }
 
 

@@ -12,8 +12,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from bench.bench import Bench, Outcome
 from bench.contest import ROOT
 
@@ -26,7 +24,7 @@ def machine() -> dict[str, Any]:
     return {
         "cpu": models[0] if models else platform.processor(),
         "cores": os.cpu_count(),
-        "memory_gb": round(psutil.virtual_memory().total / 2**30, 1),
+        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "system": platform.platform(),
         "load": os.getloadavg()[0],
     }
@@ -40,9 +38,8 @@ def versions() -> dict[str, str]:
 
 def commit() -> str:
     """The commit that was measured; with a plus when files in the work tree differ from it."""
-    run = lambda *words: subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True).stdout.strip()  # noqa: E731
-    changed = run("status", "--porcelain", "--", "hailstorm", "bench/peers", "bench/work.py")
-    return run("rev-parse", "--short", "HEAD") + ("+" if changed else "")
+    changed = _git("status", "--porcelain", "--", "hailstorm", "bench/peers", "bench/work.py")
+    return _git("rev-parse", "--short", "HEAD") + ("+" if changed else "")
 
 
 def save(bench: Bench, outcome: Outcome, quick: bool, before: dict[str, Any]) -> Path:
@@ -85,3 +82,7 @@ def newest() -> list[dict[str, Any]]:
         if not result["quick"]:
             found[result["bench"]] = result
     return list(found.values())
+
+
+def _git(*words: str) -> str:
+    return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()

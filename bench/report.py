@@ -18,7 +18,11 @@ def show(console: Console, bench: Bench, outcome: Outcome) -> None:
         low, high = series.quartiles_ms
         parts = ", ".join(f"{name} {ms:.0f}" for name, ms in series.parts.items() if ms >= 1)
         table.add_row(
-            series.label, f"{series.median_ms:,.0f}", f"{low:,.0f} - {high:,.0f}", f"{series.rows_per_second:,.0f}", parts
+            series.label,
+            f"{series.median_ms:,.0f}",
+            f"{low:,.0f} - {high:,.0f}",
+            f"{series.rows_per_second:,.0f}",
+            parts,
         )
     console.print(table)
     for check in outcome.checks:

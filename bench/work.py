@@ -11,9 +11,11 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+Numbers = npt.NDArray[np.int64]
 Kind = Literal["count", "purchases", "words", "six", "one-of-six", "sketches", "bolt"]
 
 # Odd, and coprime to every number of keys in use: `keys` rows in a row touch every key exactly once.
@@ -50,13 +52,18 @@ class Work:
         return Work(**json.loads(text))
 
 
+def keys(work: Work, numbers: Numbers) -> Numbers:
+    spread = (numbers * SCRAMBLE) % work.keys
+    return np.where(numbers % 100 < work.hot, 0, spread) if work.hot else spread
+
+
 def lines(work: Work, start: int, end: int) -> pa.Array:
     """The records start <= number < end of a work whose input is JSON, as text."""
     numbers = np.arange(start, end, dtype=np.int64)
     return _text_lines(numbers) if work.kind == "words" else _purchase_lines(numbers, work.keys)
 
 
-def _purchase_lines(numbers: np.ndarray[tuple[int], np.dtype[np.int64]], keys: int) -> pa.Array:
+def _purchase_lines(numbers: Numbers, keys: int) -> pa.Array:
     customer = pc.utf8_lpad(pa.array((numbers * SCRAMBLE) % keys).cast(pa.string()), 9, "0")
     cents = pc.utf8_lpad(pa.array(numbers % 100).cast(pa.string()), 2, "0")
     euros = pa.array(numbers * 7 % 1_000).cast(pa.string())
@@ -65,7 +72,7 @@ def _purchase_lines(numbers: np.ndarray[tuple[int], np.dtype[np.int64]], keys: i
     return _joined(parts)
 
 
-def _text_lines(numbers: np.ndarray[tuple[int], np.dtype[np.int64]]) -> pa.Array:
+def _text_lines(numbers: Numbers) -> pa.Array:
     """Ten words a line; small numbers of words are much more frequent, as in real text."""
     parts: list[str | pa.Array] = ['{"text": "']
     for place in range(_WORDS_A_LINE):

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame, SparkSession
 
 from bench.peers.peer import CORES, Tick, scratch_folder, spark_settings
-from bench.peers.streaming import SCHEMAS, result_of
+from bench.peers.streaming import SCHEMAS, results_of
 from bench.work import Work, lines
 
 
@@ -44,7 +44,7 @@ class Batch:
         if self.work.is_json:
             self._put(start, end)
         began = time.perf_counter()
-        result_of(self.work, self._rows(start, end)).write.parquet(str(self.folder / "out"))
+        results_of(self.work, self._rows(start, end))[0].write.parquet(str(self.folder / "out"))
         ms = (time.perf_counter() - began) * 1000
         shutil.rmtree(self.folder / "out")
         return Tick(ms, self.work.rows)

@@ -18,7 +18,8 @@ import time
 from collections.abc import Mapping
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.functions import expr
+from pyspark.sql.streaming.query import StreamingQuery
 
 from bench.peers.peer import CORES, Tick, scratch_folder, spark_settings
 from bench.work import Work, lines
@@ -35,7 +36,7 @@ class Streaming:
         self.work, self.tuned = work, tuned
         self.folder = scratch_folder("streaming")
         self.written = 0  # rows put into files so far
-        self.query: StreamingQuery | None = None
+        self.queries: list[StreamingQuery] = []
 
     def prepare(self) -> Mapping[str, float]:
         builder = SparkSession.builder.appName("bench").master(f"local[{CORES}]")
@@ -47,17 +48,17 @@ class Streaming:
         if self.work.is_json:
             (self.folder / "in").mkdir()
             self._put(self.work.keys)
-            self.query = self._start(self.work.rows)
-            self._wait_past(-1)
+            self.queries = self._start(self.work.rows)
+            self._wait_past([-1])
         else:
-            first = self._start(self.work.keys)
-            self.query = first
-            self._wait_past(-1)
-            first.stop()
-            self.query = self._start(self.work.rows)
-        preload = time.perf_counter() - began
+            self.queries = self._start(self.work.keys)
+            self._wait_past([-1] * len(self.queries))
+            for query in self.queries:
+                query.stop()
+            self.queries = self._start(self.work.rows)
+        fill = time.perf_counter() - began
         os.kill(self.jvm_pid, signal.SIGSTOP)
-        return {"preload_s": preload}
+        return {"fill_s": fill}
 
     def burst(self, ticks: int) -> list[Tick]:
         if self.work.is_json:
@@ -66,23 +67,20 @@ class Streaming:
             for _ in range(ticks + _SKIP):
                 self._put(self.work.rows)
         os.kill(self.jvm_pid, signal.SIGCONT)
-        assert self.query is not None
-        first = self._last_batch() + _SKIP + (0 if self.work.is_json else 1)
-        self._wait_past(first + ticks - 1)
-        found = [p for p in self.query.recentProgress if first <= p.batchId < first + ticks + 1 and p.numInputRows]
+        firsts = [self._last_batch(query) + 1 + _SKIP for query in self.queries]
+        self._wait_past([first + ticks - 1 for first in firsts])
+        found = [_ticks(query, first, ticks) for query, first in zip(self.queries, firsts, strict=True)]
         os.kill(self.jvm_pid, signal.SIGSTOP)
-        return [
-            Tick(p.durationMs["triggerExecution"], p.numInputRows, {k: float(v) for k, v in p.durationMs.items()})
-            for p in found[-ticks:]
-        ]
+        # Queries side by side do the work together: a tick of all of them takes as long as the slowest one.
+        return [max(together, key=lambda tick: tick.ms) for together in zip(*found, strict=True)]
 
     def figures(self) -> Mapping[str, float]:
         return {}
 
     def close(self) -> None:
         os.kill(self.jvm_pid, signal.SIGCONT)
-        if self.query is not None:
-            self.query.stop()
+        for query in self.queries:
+            query.stop()
         self.spark.stop()
 
     def _settings(self) -> dict[str, str]:
@@ -93,14 +91,14 @@ class Streaming:
             "spark.sql.streaming.noDataMicroBatches.enabled": "false",
         }
 
-    def _start(self, rows: int) -> StreamingQuery:
-        result = result_of(self.work, self._source(rows))
-        return (
+    def _start(self, rows: int) -> list[StreamingQuery]:
+        return [
             result.writeStream.format("noop")
             .outputMode("update")
-            .option("checkpointLocation", str(self.folder / "checkpoint"))
+            .option("checkpointLocation", str(self.folder / f"checkpoint-{number}"))
             .start()
-        )
+            for number, result in enumerate(results_of(self.work, self._source(rows)))
+        ]
 
     def _source(self, rows: int) -> DataFrame:
         stream = self.spark.readStream
@@ -121,39 +119,47 @@ class Streaming:
             hidden.rename(self.folder / "in" / f"{name}.json")
         self.written += rows
 
-    def _last_batch(self) -> int:
-        assert self.query is not None
-        progress = self.query.lastProgress
+    def _last_batch(self, query: StreamingQuery) -> int:
+        progress = query.lastProgress
         return -1 if progress is None else progress.batchId
 
-    def _wait_past(self, batch: int) -> None:
-        while self._last_batch() <= batch:
-            assert self.query is not None
-            error = self.query.exception()
-            if error is not None:
-                raise error
-            time.sleep(_POLL)
+    def _wait_past(self, batches: list[int]) -> None:
+        for query, batch in zip(self.queries, batches, strict=True):
+            while self._last_batch(query) <= batch:
+                error = query.exception()
+                if error is not None:
+                    raise error
+                time.sleep(_POLL)
+
+
+def _ticks(query: StreamingQuery, first: int, count: int) -> list[Tick]:
+    found = {progress.batchId: progress for progress in query.recentProgress if progress.numInputRows}
+    return [
+        Tick(p.durationMs["triggerExecution"], p.numInputRows, {k: float(v) for k, v in p.durationMs.items()})
+        for p in (found[first + number] for number in range(count))
+    ]
 
 
 SCHEMAS = {"purchases": "customer STRING, amount DECIMAL(10,2), level BIGINT", "words": "text STRING"}
 
 
-def result_of(work: Work, rows: DataFrame) -> DataFrame:
-    """The work as a plain DataFrame: what a user of Spark would write, streaming or not."""
+def results_of(work: Work, rows: DataFrame) -> list[DataFrame]:
+    """The work as plain DataFrames: what a user of Spark would write, streaming or not. One query each."""
     if work.kind == "purchases":
         totals = ("count(*) AS n", "sum(amount) AS total", "max(level) AS highest")
-        return rows.groupBy("customer").agg(*_columns(*totals))
+        return [_grouped(rows, "customer", *totals)]
     if work.kind == "words":
         words = rows.selectExpr("explode(split(lower(text), ' ')) AS word")
-        return words.groupBy("word").agg(*_columns("count(*) AS n"))
+        return [_grouped(words, "word", "count(*) AS n")]
     keyed = rows.selectExpr(f"{work.key_sql} AS k", "value")
     if work.kind == "sketches":
         sketches = ("approx_count_distinct(value % 1000) AS visitors", "percentile_approx(value % 977, 0.5) AS middle")
-        return keyed.groupBy("k").agg(*_columns(*sketches))
-    return keyed.groupBy("k").agg(*_columns("count(*) AS n"))
+        return [_grouped(keyed, "k", *sketches)]
+    if work.kind == "six":
+        others = [keyed.selectExpr(f"(k + {place}) % {work.keys - place} AS k") for place in range(6)]
+        return [_grouped(other, "k", "count(*) AS n") for other in others]
+    return [_grouped(keyed, "k", "count(*) AS n")]
 
 
-def _columns(*texts: str) -> list[object]:
-    from pyspark.sql.functions import expr
-
-    return [expr(text) for text in texts]
+def _grouped(rows: DataFrame, key: str, *totals: str) -> DataFrame:
+    return rows.groupBy(key).agg(*(expr(text) for text in totals))

@@ -3,6 +3,19 @@
 from __future__ import annotations
 
 from bench.bench import Bench
-from bench.suite import large, small
+from bench.suite import bolt, day, growth, hot, housekeeping, json_lines, large, restart, six, sketches, small, words
 
-BENCHES: tuple[Bench, ...] = (small.BENCH, large.BENCH)
+BENCHES: tuple[Bench, ...] = (
+    small.BENCH,
+    large.BENCH,
+    growth.BENCH,
+    json_lines.BENCH,
+    words.BENCH,
+    six.BENCH,
+    hot.BENCH,
+    sketches.BENCH,
+    housekeeping.BENCH,
+    day.BENCH,
+    restart.BENCH,
+    bolt.BENCH,
+)

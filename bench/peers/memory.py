@@ -1,0 +1,42 @@
+"""The memory of this process and of the Python workers below it.
+
+Only anonymous memory counts: pages of memory-mapped files belong to the page cache, which the system takes back
+whenever it wants. Of the JVM between them only the heap in use counts, which it tells itself: what it has reserved
+says how busy it was once, and not what it holds.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def python_memory_mb() -> float:
+    statuses = [_status(pid) for pid in _family(os.getpid())]
+    return sum(int(status["RssAnon"].split()[0]) for status in statuses if status.get("Name", "java") != "java") / 1024
+
+
+def _family(root: int) -> list[int]:
+    """A process and its descendants."""
+    children: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            # The command is in brackets and may hold anything; the parent is the second word after it.
+            parent = int(path.read_text().rpartition(")")[2].split()[1])
+        except OSError:  # it has ended meanwhile
+            continue
+        children.setdefault(parent, []).append(int(path.parent.name))
+    family, waiting = [], [root]
+    while waiting:
+        pid = waiting.pop()
+        family.append(pid)
+        waiting += children.get(pid, [])
+    return family
+
+
+def _status(pid: int) -> dict[str, str]:
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return {}
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}

@@ -1,0 +1,34 @@
+"""JSON lines with a string key; count, sum of decimals and max: 500,000 rows over a million keys."""
+
+from __future__ import annotations
+
+from bench.bench import Bench, Outcome, Say, at_least, inverse
+from bench.contest import Effort, Entrant, ratio, run_contest
+from bench.work import Work
+
+WORK = Work("purchases", rows=500_000, keys=1_000_000)
+
+
+def measure(quick: bool, say: Say) -> Outcome:
+    effort = Effort(rounds=2, burst=1, warm_up=2) if quick else Effort(rounds=5, burst=1, warm_up=4)
+    entrants = [
+        Entrant("Hailstorm", "hailstorm", WORK),
+        Entrant("Structured Streaming", "streaming", WORK, {"tuned": False}),
+        Entrant("Structured Streaming, tuned", "streaming", WORK, {"tuned": True}),
+        Entrant("bare batch job", "batch", WORK),
+    ]
+    series = run_contest(entrants, effort, say)
+    ours = series["Hailstorm"]
+    times = inverse(ratio(ours, series["Structured Streaming"]))
+    tuned = inverse(ratio(ours, series["Structured Streaming, tuned"]))
+    return Outcome(
+        tuple(series.values()),
+        (at_least("times Structured Streaming's rows/s", times, 4),),
+        {
+            "times Structured Streaming, tuned": tuned.value,
+            "times the bare batch job": ratio(ours, series["bare batch job"]).value,
+        },
+    )
+
+
+BENCH = Bench("json", "string keys, JSON, count, sum of decimals and max, 500,000 rows, 1M keys", measure)
