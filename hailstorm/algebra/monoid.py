@@ -15,10 +15,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
 
 import pyarrow as pa
+
+from hailstorm.algebra.fingerprint import fingerprint
 
 # Hidden columns that a lift may use to break ties the same way however the input was cut into ticks.
 ORIGIN_COLUMNS = ("_spout", "_partition", "_offset")
@@ -40,6 +42,7 @@ class ArrowPieces:
 class Pieces:
     """A monoid bound to the types of its inputs. All text is Spark SQL.
 
+    Places are replaced as text (`str.replace`, not `str.format`: an expression of the user's may hold braces).
     `lift` is an aggregate over input rows. `merge` has the places {a} and {b}, `present` has {s}.
     `retract` is an aggregate over rows of which `{sign}` is +1 or -1, giving the state of the difference;
     None when the monoid has no inverse (the engine then recomputes the group from its members).
@@ -54,6 +57,17 @@ class Pieces:
     retract: str | None = None
     arrow: ArrowPieces | None = None
     exact: bool = True  # False: an estimate or floating point; audit compares with tolerance
+
+    def __post_init__(self) -> None:
+        # Spark infers "not null" for fields that an expression always fills, and Arrow cannot hold a null struct with
+        # such a field. A cast to the declared type, in which every field may be null, makes all states alike.
+        if "<" in self.state_type:
+            object.__setattr__(self, "lift", f"cast({self.lift} as {self.state_type})")
+            object.__setattr__(self, "merge", f"cast({self.merge} as {self.state_type})")
+            if self.retract is not None:
+                object.__setattr__(self, "retract", f"cast({self.retract} as {self.state_type})")
+        if "<" in self.value_type and self.present != "{s}":
+            object.__setattr__(self, "present", f"cast({self.present} as {self.value_type})")
 
 
 class AnyMonoid(ABC):
@@ -70,7 +84,15 @@ class AnyMonoid(ABC):
 
 
 class SqlMonoid(AnyMonoid):
-    """A native monoid: SQL pieces for given input types."""
+    """A native monoid: SQL pieces for given input types. Every one is a frozen dataclass of its arguments."""
+
+    word: ClassVar[str]  # what users call it: hs.<word>
+
+    def describe(self) -> Mapping[str, Any]:
+        arguments = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+        return {"monoid": self.word} | {
+            name: list(value) if isinstance(value, tuple) else value for name, value in arguments.items()
+        }
 
     @abstractmethod
     def pieces(self, input_types: tuple[str, ...]) -> Pieces:
@@ -101,10 +123,14 @@ class Monoid(AnyMonoid):
         words.fold("longest", by="user", word=Longest("text"))
 
     The methods must be pure. `hailstorm check` tests the laws and refuses a monoid that breaks one.
+    A column may be null: then lift is called with None. Arguments of one's own go into attributes, and
+    count as part of its meaning: set them before or after `super().__init__(*inputs)`.
     """
 
     state: str
     value: str | None = None
+    takes: tuple[str, ...] | None = None  # the types of the inputs, for check_laws: takes = ("STRING",)
+    exact: bool = True  # False: merge adds floats, so laws and audit allow for rounding
 
     def __init__(self, *inputs: str) -> None:
         self._inputs = inputs
@@ -126,8 +152,10 @@ class Monoid(AnyMonoid):
         return state
 
     def describe(self) -> Mapping[str, Any]:
-        code = {
-            name: getattr(type(self), name).__code__.co_code.hex()
-            for name in ("zero", "lift", "merge", "present")
+        return {
+            "own": type(self).__qualname__,
+            "inputs": list(self._inputs),
+            "state": self.state,
+            "value": self.value,
+            "code": fingerprint(self, until=Monoid),
         }
-        return {"own": type(self).__qualname__, "inputs": self._inputs, "state": self.state, "value": self.value, "code": code}

@@ -1,0 +1,201 @@
+"""sum and mean.
+
+Of integers and decimals both are exact in every order of rows, and rows can be taken back. The state is the total
+with 37 digits and the number of values. Why 37 digits and not a bigint: Spark's bigint sum fails on overflow, and a
+stream that has failed on a row fails on it again at every start. With 37 digits and values of at most 28 (a bigint has
+19), a billion of the largest values fit. (Not 38: a sum of decimals has one digit more than its terms, and Spark and
+Arrow would round it.) The value has the type of Spark's own sum; a total that it cannot hold is NULL until later rows
+bring it back into range, and the state stays exact meanwhile.
+
+The number of values is there for NULL: a group without values has no sum, as in SQL, also after its last value
+was taken back.
+
+Of floats both are approximate: the last bits depend on the order of additions. There is no retract, because
+what is added and taken back again leaves a rest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import ClassVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hailstorm.algebra import vector
+from hailstorm.algebra.monoid import ArrowPieces, Pieces, SqlMonoid, TypeRefused
+from hailstorm.algebra.types import FLOATS, INTEGERS, check_expression, decimal_of
+
+MOST_DIGITS = 28  # of one value, so that nine digits are left for the number of them
+TAKES = f"integers, floats and decimals of at most {MOST_DIGITS} digits"
+
+
+def exact_scale(word: str, type_: str) -> int | None:
+    """The scale of the exact total of this type; None for floats. Refuses what cannot be added."""
+    if type_ in INTEGERS:
+        return 0
+    if type_ in FLOATS:
+        return None
+    decimal = decimal_of(type_)
+    if decimal is None:
+        raise TypeRefused(word, type_, TAKES)
+    precision, scale = decimal
+    if precision > MOST_DIGITS:
+        raise TypeRefused(word, type_, f"{TAKES}: try cast(... as decimal({MOST_DIGITS},{min(scale, MOST_DIGITS)}))")
+    return scale
+
+
+def total_type(scale: int | None) -> str:
+    """The type of a running total, exact or not."""
+    return "double" if scale is None else f"decimal(37,{scale})"
+
+
+def lift_total(expression: str, type_: str, scale: int | None) -> str:
+    """The aggregate that adds up the expression, 0 for no rows."""
+    if scale is None:
+        return f"coalesce(sum(cast({expression} as double)), 0D)"
+    if type_ != "bigint":
+        return f"coalesce(cast(sum({expression}) as decimal(37,{scale})), 0)"
+    # Two bigint sums of 32-bit halves: as fast as one, where a decimal sum takes three times as long, and safe
+    # for two billion rows of the largest values in one tick.
+    high, low = f"shiftright({expression}, 32)", f"(({expression}) & 4294967295L)"
+    return _join_halves(f"sum({high})", f"sum({low})")
+
+
+def retract_total(expression: str, type_: str, scale: int) -> str:
+    """The same over rows of which {sign} is +1 or -1."""
+    if type_ != "bigint":
+        # Not a product: that of a decimal and a sign has more digits, and Spark would round it.
+        wide = f"cast({expression} as bigint)" if type_ in INTEGERS else f"({expression})"
+        return f"coalesce(cast(sum(if({{sign}} > 0, {wide}, -{wide})) as decimal(37,{scale})), 0)"
+    high, low = f"shiftright({expression}, 32) * {{sign}}", f"(({expression}) & 4294967295L) * {{sign}}"
+    return _join_halves(f"sum({high})", f"sum({low})")
+
+
+def _join_halves(high: str, low: str) -> str:
+    return f"coalesce(cast(cast({high} as decimal(37,0)) * 4294967296L + {low} as decimal(37,0)), 0)"
+
+
+def _pieces(
+    expression: str, type_: str, scale: int | None, value: str, present: str, arrow: ArrowPieces | None
+) -> Pieces:
+    total = total_type(scale)
+    retract = None
+    if scale is not None:
+        n = f"coalesce(sum(cast(if(({expression}) is null, 0, {{sign}}) as bigint)), 0L)"
+        retract = f"named_struct('sum', {retract_total(expression, type_, scale)}, 'n', {n})"
+    return Pieces(
+        state_type=f"struct<sum:{total},n:bigint>",
+        value_type=value,
+        lift=f"named_struct('sum', {lift_total(expression, type_, scale)}, 'n', count({expression}))",
+        merge=f"named_struct('sum', cast({{a}}.sum + {{b}}.sum as {total}), 'n', {{a}}.n + {{b}}.n)",
+        present=present,
+        retract=retract,
+        arrow=arrow,
+        exact=scale is not None,
+    )
+
+
+def _or_null(values: pa.Array, n: pa.Array) -> pa.Array:
+    return pc.if_else(pc.greater(n, 0), values, None)
+
+
+def _present_whole_sum(states: pa.Array) -> pa.Array:
+    total, n = states.flatten()
+    return _or_null(vector.whole_numbers(total), n)
+
+
+def _present_sum_as(value: pa.DataType, states: pa.Array) -> pa.Array:
+    total, n = states.flatten()
+    try:
+        return _or_null(total.cast(value), n)
+    except pa.ArrowInvalid:  # some total has too many digits: those become null, as with try_cast
+        largest = pa.scalar(Decimal("9" * value.precision).scaleb(-value.scale), value).cast(total.type)
+        fits = pc.less_equal(pc.abs(total), largest)
+        return _or_null(pc.if_else(fits, total, None).cast(value), n)
+
+
+def _present_mean(states: pa.Array) -> pa.Array:
+    total, n = states.flatten()
+    known = _or_null(n, n).cast(pa.float64(), safe=False)
+    return pc.divide(total if pa.types.is_floating(total.type) else vector.doubles(total), known)
+
+
+class _PresentDecimal:
+    """A decimal sum in its value's type. A class, and not a closure, so that it can be pickled to the tasks."""
+
+    def __init__(self, precision: int, scale: int) -> None:
+        self.precision, self.scale = precision, scale
+
+    def __call__(self, states: pa.Array) -> pa.Array:
+        return _present_sum_as(pa.decimal128(self.precision, self.scale), states)
+
+
+@dataclass(frozen=True)
+class Sum(SqlMonoid):
+    word: ClassVar[str] = "sum"
+    of: str
+
+    def __post_init__(self) -> None:
+        check_expression(self.word, "what to add up", self.of)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return (self.of,)
+
+    def pieces(self, input_types: tuple[str, ...]) -> Pieces:
+        (type_,) = input_types
+        scale = exact_scale(self.word, type_)
+        if scale is None:  # no count: nothing is ever taken back, so NULL is "no values"
+            return Pieces(
+                "double", "double", f"sum(cast({self.of} as double))", "{a} + {b}",
+                arrow=ArrowPieces(vector.add), exact=False,
+            )
+        decimal = decimal_of(type_)
+        value, present_arrow = "bigint", _present_whole_sum
+        if decimal:
+            digits = decimal[0] + 10
+            value, present_arrow = f"decimal({digits},{scale})", _PresentDecimal(digits, scale)
+        present = f"if({{s}}.n > 0, try_cast({{s}}.sum as {value}), null)"
+        return _pieces(self.of, type_, scale, value, present, ArrowPieces(vector.add_fields, present_arrow))
+
+
+@dataclass(frozen=True)
+class Mean(SqlMonoid):
+    word: ClassVar[str] = "mean"
+    of: str
+
+    def __post_init__(self) -> None:
+        check_expression(self.word, "what to average", self.of)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return (self.of,)
+
+    def pieces(self, input_types: tuple[str, ...]) -> Pieces:
+        (type_,) = input_types
+        scale = exact_scale(self.word, type_)
+        decimal = decimal_of(type_)
+        if decimal:  # Spark's division rounds decimals in its own way: no Arrow pieces
+            wide, value = f"decimal({decimal[0] + 10},{scale})", f"decimal({decimal[0] + 4},{decimal[1] + 4})"
+            present = f"cast(try_cast({{s}}.sum as {wide}) / cast(nullif({{s}}.n, 0L) as decimal(20,0)) as {value})"
+            return _pieces(self.of, type_, scale, value, present, None)
+        present = "cast({s}.sum as double) / nullif({s}.n, 0L)"
+        return _pieces(self.of, type_, scale, "double", present, ArrowPieces(vector.add_fields, _present_mean))
+
+
+def sum(of: str) -> Sum:
+    """The total of the values that are not null; NULL when there is none.
+
+    Integers: BIGINT, exact. DECIMAL(p,s) with p up to 28: DECIMAL(p+10,s), exact. Floats: DOUBLE, approximate.
+    """
+    return Sum(of)
+
+
+def mean(of: str) -> Mean:
+    """The average of the values that are not null; NULL when there is none.
+
+    Integers: DOUBLE. DECIMAL(p,s): DECIMAL(p+4,s+4). Both from an exact total. Floats: DOUBLE, approximate.
+    """
+    return Mean(of)

@@ -1,0 +1,97 @@
+"""Merges of whole arrays of states in Arrow: the hot path of a fold.
+
+Every function takes two arrays of one length and type, and a null is the zero on either side. The results are
+the bits that the SQL merge gives. Nothing here may loop over rows in Python: a call has up to 200,000 of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+def add(a: pa.Array, b: pa.Array) -> pa.Array:
+    """a + b. Raises where a bigint or a decimal overflows, as Spark does."""
+    total = pc.add_checked(a, b)
+    if total.type != a.type:
+        total = total.cast(a.type)  # Arrow gives a sum of decimals one more digit
+    return pc.coalesce(total, a, b) if a.null_count or b.null_count else total
+
+
+def add_fields(a: pa.StructArray, b: pa.StructArray) -> pa.StructArray:
+    """Structs added field by field. No field of a state that is there is null."""
+    columns = [add(left, right) for left, right in zip(a.flatten(), b.flatten(), strict=True)]
+    neither = pc.and_(a.is_null(), b.is_null()) if a.null_count and b.null_count else None
+    return pa.StructArray.from_arrays(columns, fields=list(a.type), mask=neither)
+
+
+def greatest(a: pa.Array, b: pa.Array) -> pa.Array:
+    return _choose(a, b, _greater(a, b))
+
+
+def least(a: pa.Array, b: pa.Array) -> pa.Array:
+    return _choose(a, b, _greater(b, a))
+
+
+def whole_numbers(decimals: pa.Array) -> pa.Array:
+    """decimal(p,0) as int64, and null where it does not fit, as `try_cast(... as bigint)`."""
+    # A decimal is two 64-bit words, the low one first; it fits when the high word only repeats the sign.
+    words = np.frombuffer(decimals.buffers()[1], dtype=np.int64)
+    words = words[2 * decimals.offset : 2 * (decimals.offset + len(decimals))]
+    low, high = words[0::2], words[1::2]
+    unfit = high != (low >> 63)
+    if decimals.null_count:
+        unfit |= decimals.is_null().to_numpy(zero_copy_only=False)
+    return pa.array(low, type=pa.int64(), mask=unfit)
+
+
+def doubles(decimals: pa.Array) -> pa.Array:
+    """decimal(p,0) as float64, rounded to the nearest as Java does."""
+    whole = whole_numbers(decimals)
+    near = whole.cast(pa.float64(), safe=False)
+    if whole.null_count == decimals.null_count:
+        return near
+    # Totals beyond a bigint: Arrow's own cast may be off by one bit, Python's is not. They are few.
+    beyond = pc.and_(whole.is_null(), decimals.is_valid())
+    exact = pa.array([float(total.as_py()) for total in decimals.filter(beyond)], pa.float64())
+    return pc.replace_with_mask(near, beyond, exact)
+
+
+def _greater(a: pa.Array, b: pa.Array) -> pa.Array:
+    """Where a > b in Spark's order: a null is the smallest, NaN the largest and equal to itself; structs by field."""
+    if pa.types.is_struct(a.type):
+        return _greater_struct(a, b)
+    above = pc.greater(a, b)
+    if pa.types.is_floating(a.type):
+        above = pc.or_(above, pc.and_(pc.is_nan(a), pc.invert(pc.is_nan(b))))
+    return pc.coalesce(above, pc.and_(a.is_valid(), b.is_null())) if a.null_count or b.null_count else above
+
+
+def _equal(a: pa.Array, b: pa.Array) -> pa.Array:
+    same = pc.equal(a, b)
+    if pa.types.is_floating(a.type):
+        same = pc.or_(same, pc.and_(pc.is_nan(a), pc.is_nan(b)))
+    return pc.coalesce(same, pc.and_(a.is_null(), b.is_null())) if a.null_count or b.null_count else same
+
+
+def _greater_struct(a: pa.StructArray, b: pa.StructArray) -> pa.Array:
+    above: Any = pa.array(np.zeros(len(a), dtype=bool))
+    undecided: Any = pa.array(np.ones(len(a), dtype=bool))
+    for left, right in zip(a.flatten(), b.flatten(), strict=True):
+        above = pc.or_(above, pc.and_(undecided, _greater(left, right)))
+        undecided = pc.and_(undecided, _equal(left, right))
+        if not undecided.true_count:
+            break
+    return above
+
+
+def _choose(a: pa.Array, b: pa.Array, first: pa.Array) -> pa.Array:
+    """a where `first`, else b; where one of them is null, the other."""
+    if a.null_count or b.null_count:
+        first = pc.or_(pc.and_(first, a.is_valid()), b.is_null())
+    rows = np.arange(len(a))
+    rows[~first.to_numpy(zero_copy_only=False)] += len(a)
+    return pa.concat_arrays([a, b]).take(pa.array(rows))
