@@ -31,6 +31,7 @@ class CsvDecoder(Decoder):
     def decode(self, values: pa.BinaryArray) -> Decoded:
         bad = {int(index): "is not UTF-8" for index in not_utf8(values)}
         bad |= {int(index): "is null" for index in np.flatnonzero(_true(values.is_null()))}
+        bad |= {int(index): "is empty" for index in np.flatnonzero(_true(pc.equal(pc.binary_length(values), 0)))}
         commas = pc.fill_null(pc.count_substring(values, ","), 0).to_numpy()
         quoted = _true(pc.match_substring_regex(values, r'["\r\n]'))
         refused = np.isin(np.arange(len(values)), np.fromiter(bad, np.int64, len(bad)))
