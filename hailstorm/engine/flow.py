@@ -10,11 +10,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
-from pyspark.accumulators import Accumulator
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from hailstorm.engine.order import Report
+from hailstorm.engine.order import Inbox
 from hailstorm.engine.stages.chain import Chain, Stage
 from hailstorm.engine.stages.read import Prune
 
@@ -30,7 +29,7 @@ class Flow:
     stages: tuple[Stage, ...]
     schema: pa.Schema
     wave: int
-    inbox: Accumulator[list[Report]]
+    inbox: Inbox
 
     def then(self, stage: Stage, schema: pa.Schema | None = None) -> Flow:
         """The flow after one more Python stage."""
@@ -55,8 +54,7 @@ class Flow:
         return replace(self, name=name)
 
     def _chain(self) -> Any:
-        # Two passes of one step must report under two names.
-        return Chain(f"{self.name}#{len(self.stages)}{self.stages[-1].phase}", self.stages, self.inbox)
+        return Chain(self.inbox.slot(self.name), self.stages, self.inbox.accumulator)
 
 
 def arrow_schema(df: DataFrame) -> pa.Schema:

@@ -213,7 +213,7 @@ class TableFoldPlan(FoldPlan):
         hashed = signed.where(f"NOT ({null})") if key else signed
         hashed = hashed.withColumn(HASH, F.xxhash64(*key) if key else F.lit(0).cast("bigint"))
         if self.tasks > 1:
-            hashed = hashed.repartition(self.tasks, *key) if key else hashed.coalesce(1)
+            hashed = hashed.repartition(self.tasks, *key) if key else hashed.repartition(1)
         columns = self._columns()
         flow = self.flow.over(hashed).named(f"{self.step.name}.members")
         fields = [flow.schema.field(name) for name in (*columns, HASH)]

@@ -23,7 +23,9 @@ from datetime import UTC, datetime
 from enum import Enum
 
 import msgspec
+import pyarrow as pa
 from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from hailstorm.clock.clock import Clock, Interval
 from hailstorm.clock.watermark import Patience, Watermark
@@ -40,6 +42,7 @@ from hailstorm.errors import LogError, RunError
 from hailstorm.ledger.commit import Commit, StepShape
 from hailstorm.ledger.faults import fault
 from hailstorm.ledger.ledger import Ledger, next_commit
+from hailstorm.topology.schema import Column, Schema
 from hailstorm.topology.settings import Settings
 from hailstorm.topology.step import Fold, Sink, Spout
 from hailstorm.topology.topology import Topology
@@ -123,7 +126,8 @@ class Negotiator:
                 keys[members_of(step.name)] = (*step.key, *self.topology.step(step.inputs[0]).key)
         self._housekeeper = Housekeeper(self.ledger, keys)
         self._housekeeper.start()
-        sinks = [replace(sink, schema=sink.schema) for sink in self._sinks]
+        # Only Spark knows the types of what an SQL step selects; by now it has told them.
+        sinks = [replace(sink, schema=_schema(plan.schemas[sink.inputs[0]])) for sink in self._sinks]
         self._deliverer = Deliverer(self.topology.name, sinks, self._outbox)
         self._deliverer.start()
         self._enter(State.CHOOSING)
@@ -313,11 +317,11 @@ class Negotiator:
             steps[name] = StepShape(kind=step.kind, key=step.key, values=values, fingerprint=fingerprints[name])
         since = dict(head.since)
         since |= {name: head.clock for name in added if name in plan.stateful and head.clock}
-        whole = "".join(fingerprints[name] for name in sorted(fingerprints))
-        commit = next_commit(
-            head, "evolve", self._epoch, datetime.now(UTC), steps=steps, fingerprints=fingerprints, since=since
+        self._made(
+            next_commit(
+                head, "evolve", self._epoch, datetime.now(UTC), steps=steps, fingerprints=fingerprints, since=since
+            )
         )
-        self._made(msgspec.structs.replace(commit, fingerprint=f"{hash_text(whole)}"))
 
     def _commit_compactions(self) -> None:
         changes = self._housekeeper.finished()
@@ -393,10 +397,9 @@ def latest_clock(topology: Topology) -> Clock:
         raise LogError(90, f"a log cannot be read: {error}") from error
 
 
-def hash_text(text: str) -> str:
-    import hashlib
-
-    return hashlib.sha256(text.encode()).hexdigest()
+def _schema(columns: pa.Schema) -> Schema:
+    fields = from_arrow_schema(columns).fields
+    return Schema(tuple(Column(field.name, field.dataType.simpleString()) for field in fields))
 
 
 def _iso(micros: int | None) -> str | None:

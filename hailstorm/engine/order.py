@@ -7,6 +7,7 @@ pass, named by a slot, so that a task that Spark runs twice is counted once.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from typing import Any
 
@@ -94,6 +95,11 @@ class Inbox:
 
     def __init__(self, spark_context: Any) -> None:
         self.accumulator: Accumulator[list[Report]] = spark_context.accumulator([], _Reports())
+        self._passes = itertools.count(1)
+
+    def slot(self, name: str) -> str:
+        """A name for one more pass. No two passes may report under one name."""
+        return f"{name}#{next(self._passes)}"
 
     def take(self) -> Iterable[Report]:
         """The reports since the last call, the last one of each slot."""

@@ -25,6 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 from hailstorm.engine.flow import Flow, arrow_schema
 from hailstorm.engine.fold_plan import FoldPlan, TableFoldPlan
 from hailstorm.engine.order import Inbox
+from hailstorm.engine.shipping import ship_by_value
 from hailstorm.engine.stages.bolt import BatchBolt, RowBolt
 from hailstorm.engine.stages.deposit import Deposit
 from hailstorm.engine.stages.read import HIDDEN, ReadChanges, ReadLog, ReadScratch
@@ -79,6 +80,7 @@ class Plan:
 
 def compile_topology(spark: SparkSession, topology: Topology, tasks: int) -> Plan:
     """Compile for so many tasks. Asks Spark for types, which takes a while, but runs no job."""
+    ship_by_value(topology.folder)
     return Compiler(spark, topology, tasks).plan()
 
 
@@ -121,7 +123,7 @@ class Compiler:
 
     def _leaf(self, name: str, wave: int, stage: Any, schema: pa.Schema, tasks: int) -> Flow:
         base = self.spark.range(0, tasks, 1, tasks)
-        return Flow(name, base, (stage,), schema, wave, self.inbox.accumulator)
+        return Flow(name, base, (stage,), schema, wave, self.inbox)
 
     def _spout(self, step: Spout) -> None:
         columns = [(column.name, column.type or "string") for column in step.schema]
@@ -160,7 +162,7 @@ class Compiler:
         df = flow.dataframe()
         if grouping.kind == "fields":
             return flow.over(df.repartition(count, *(_quoted(name) for name in grouping.names)))
-        return flow.over(df.coalesce(1) if grouping.kind == "one" else df.repartition(count))
+        return flow.over(df.repartition(count))
 
     def _sql(self, step: Sql) -> None:
         source = step.inputs[0]
@@ -200,7 +202,7 @@ class Compiler:
             df = df.coalesce(1)  # one partition again, or the next fold would need a shuffle
         wave = max(flow.wave for flow in flows)
         schema = arrow_schema(df)
-        self._publish(step, Flow(step.name, df, (), schema, wave, self.inbox.accumulator))
+        self._publish(step, Flow(step.name, df, (), schema, wave, self.inbox))
 
     def _publish(self, step: Step, flow: Flow) -> None:
         """Decide how a stateless step's rows reach its consumers: inline, through outboxes, or through scratch."""
@@ -244,8 +246,8 @@ class Compiler:
             df = flow.dataframe().selectExpr("*", f"{step.by} AS _by")
             flow = flow.over(df)
             by_type, by_column = flow.schema.field("_by").type, "_by"
-        if not flow.stages and flow.base.rdd.getNumPartitions() > 1:
-            flow = flow.over(flow.base.coalesce(1))
+        if not flow.stages and self.tasks > 1:
+            flow = flow.over(flow.base.repartition(1))
         values = pa.schema([flow.schema.field(n) for n in self.schemas[source.name].names if n not in step.key])
         key = pa.schema([flow.schema.field(name) for name in step.key])
         sinks, readers = self._consumers(step)

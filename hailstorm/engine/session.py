@@ -21,6 +21,7 @@ SETTINGS: Mapping[str, str] = {
     "spark.driver.bindAddress": "127.0.0.1",
     # Pipes instead of TCP to the Python workers: no delayed acknowledgements, 40 ms less for every Python pass.
     "spark.python.unix.domain.socket.enabled": "true",
+    "spark.python.daemon.module": "hailstorm.engine.daemon",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
     # A tick is planned once and run many times: re-planning it while it runs costs more than it gains.
     "spark.sql.adaptive.enabled": "false",
@@ -28,7 +29,11 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.caseSensitive": "true",
     "spark.scheduler.mode": "FAIR",  # compaction may not queue in front of a tick
-    "spark.cleaner.periodicGC.interval": "10min",
+    # Spark keeps the story of past jobs for its UI, which is off: a day of ticks would fill the memory with it.
+    "spark.ui.retainedJobs": "10",
+    "spark.ui.retainedStages": "10",
+    "spark.ui.retainedTasks": "100",
+    "spark.sql.ui.retainedExecutions": "5",
 }
 
 _LOG4J = """

@@ -71,7 +71,6 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     outbox: dict[str, tuple[DataFile, ...]] = {}
     dead_letters: tuple[DataFile, ...] = ()
     retried: tuple[str, ...] = ()
-    fingerprint: str = ""
     steps: dict[str, StepShape] | None = None
     fingerprints: dict[str, str] | None = None
     since: dict[str, dict[str, dict[str, int]]] | None = None
