@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hailstorm.cli.output import err, out, print_rows
 from hailstorm.cli.run import AppArgument
-from hailstorm.cli.target import App, load_app, ship_by_value
+from hailstorm.cli.target import App, load_app
 from hailstorm.errors import UsageError
 
 if TYPE_CHECKING:
@@ -63,7 +63,6 @@ def _schemas(app: App) -> Mapping[str, pa.Schema]:
     from hailstorm.engine.run import resolved
     from hailstorm.engine.session import start_session
 
-    ship_by_value(app)
     spark = start_session(f"hailstorm check {app.topology.name}", master="local[1]")
     return compile_topology(spark, resolved(app.topology), tasks=1).schemas
 

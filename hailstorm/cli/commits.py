@@ -38,7 +38,7 @@ def commits(
         print_json_lines(map(commit_row, newest))
     else:
         columns = ("commit", "reason", "at", "rows", "ms", "watermark", "late", "errors")
-        print_rows(columns, ({**commit_row(commit), "at": commit.at[:19]} for commit in newest))
+        print_rows(columns, ({**commit_row(commit), "at": commit.at[:19].replace("T", " ")} for commit in newest))
 
 
 def commit_row(commit: Commit) -> Mapping[str, Any]:

@@ -154,8 +154,8 @@ def profile_rows(timings: Mapping[str, list[float]], order: tuple[str, ...]) -> 
             rows.append(
                 {
                     "part": name,
-                    "median ms": _quantile(values, 0.5),
-                    "p99 ms": _quantile(values, 0.99),
+                    "median ms": round(_quantile(values, 0.5), 1),
+                    "p99 ms": round(_quantile(values, 0.99), 1),
                     "share": f"{100 * sum(values) / total:.0f}%",
                 }
             )

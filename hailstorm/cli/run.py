@@ -9,7 +9,7 @@ import typer
 
 from hailstorm.cli.live import Board, ProgressDisplay, profile_rows
 from hailstorm.cli.output import err, print_rows
-from hailstorm.cli.target import App, load_app, ship_by_value, short_path
+from hailstorm.cli.target import App, load_app, short_path
 from hailstorm.engine.progress import TIMINGS, Summary
 
 AppArgument = Annotated[str, typer.Argument(metavar="APP", help="An app file: app.py, or app.py:storm.")]
@@ -82,7 +82,6 @@ def run_app(
     """Start Spark and run: what `run` and `demo` share. Importing pyspark alone is worth a word on the screen."""
     from hailstorm.engine.run import run_topology
 
-    ship_by_value(app)
     display.boards = [step.sink for step in app.sinks() if isinstance(step.sink, Board)]
     return run_topology(
         app.topology,

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hailstorm.cli.output import JsonOption, as_text, err, out, print_json, print_rows
+from rich.filesize import decimal
+
+from hailstorm.cli.output import JsonOption, err, out, print_json, print_rows
 from hailstorm.cli.target import App, TargetArgument, find_ledger, is_app, load_app
 from hailstorm.errors import HailstormError
 
@@ -76,7 +78,10 @@ def _lag(app: App, clock: dict[str, dict[str, int]]) -> dict[str, dict[str, int]
 
 def _show(found: dict[str, Any], reader: LedgerReader) -> None:
     live = reader.live()
-    out.print(f"{found['topology']}  commit {found['commit']:,} at {live.at[:19]}, {live.rows:,} rows", markup=False)
+    out.print(
+        f"{found['topology']}  commit {found['commit']:,} at {live.at[:19].replace('T', ' ')}, {live.rows:,} rows",
+        markup=False,
+    )
     out.print(
         f"watermark {found['watermark'] or '-'}  errors {found['errors']:,}  late {found['late']:,}", markup=False
     )
@@ -99,7 +104,7 @@ def _show(found: dict[str, Any], reader: LedgerReader) -> None:
             "kind": shape.kind,
             "runs": len(live.runs.get(name, ())),
             "rows": sum(run.rows for run in live.runs.get(name, ())),
-            "size": f"{as_text(sum(run.bytes for run in live.runs.get(name, ())) / 1e6)} MB",
+            "size": decimal(sum(run.bytes for run in live.runs.get(name, ()))),
         }
         for name, shape in live.steps.items()
     ]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.util
 import sys
 import traceback
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -30,7 +29,7 @@ TargetArgument = Annotated[str, typer.Argument(metavar="TARGET", help="An app fi
 
 @dataclass(frozen=True)
 class App:
-    """A loaded app file: the module stays, because Spark's workers need its functions by value."""
+    """A loaded app file."""
 
     path: Path
     module: ModuleType
@@ -83,23 +82,8 @@ def find_ledger(target: str) -> Path:
     return ledger
 
 
-def ship_by_value(app: App) -> None:
-    """Let Spark's workers get the app's code inside the functions, since they cannot import it by its path.
-
-    The modules that the app imported from its own folder go with it.
-    """
-    from pyspark import cloudpickle
-
-    register: Callable[[ModuleType], None] = cloudpickle.register_pickle_by_value
-    folder = app.path.parent
-    for module in list(sys.modules.values()):
-        file = getattr(module, "__file__", None)
-        if module is app.module or (file and _is_beside(Path(file), folder)):
-            register(module)
-
-
 def _is_beside(file: Path, folder: Path) -> bool:
-    # A virtual environment or Hailstorm itself may lie in the app's folder; workers can import those.
+    # A virtual environment or Hailstorm itself may lie in the app's folder; their lines are not the user's.
     return (
         file.is_relative_to(folder)
         and "site-packages" not in file.parts
