@@ -19,7 +19,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 # refinement: errors are everyone's, and the ledger's fault points are the logs' and sinks', too.
 ROWS = [
     {"errors"},
-    {"clock", "algebra"},
+    {"clock", "algebra", "environment"},
     {"topology"},
     {"ledger"},
     {"spouts", "sinks"},
