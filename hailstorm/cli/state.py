@@ -82,11 +82,13 @@ def _with_keys(rows: pa.Table, columns: tuple[str, ...], keys: list[str]) -> pa.
                 raise UsageError(7, f"--key {key} names no key column", hint=hint)
             column, value = columns[0], key
         wanted.setdefault(column, []).append(value)
+    if not len(rows):
+        return rows  # its columns may have no type yet
     for column, values in wanted.items():
         type_ = rows.schema.field(column).type
         try:
             members = pa.array(values, pa.string()).cast(type_)
-        except pa.ArrowInvalid as error:
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise UsageError(8, f"key column '{column}' is {type_}, and {', '.join(values)} is not") from error
         rows = rows.filter(pc.is_in(rows.column(column), members))
     return rows

@@ -17,7 +17,7 @@ from hailstorm.cli.app import app
 from hailstorm.errors import HailstormError
 from hailstorm.ledger.commit import DataFile, StateChange, StepShape
 from hailstorm.ledger.ledger import Ledger, next_commit
-from hailstorm.ledger.reader import LETTER
+from hailstorm.ledger.letters import LETTER
 from hailstorm.ledger.runs import write_run
 
 
@@ -92,6 +92,17 @@ def test_state_at_an_earlier_commit_is_what_it_was(ledger: str) -> None:
 def test_keys_are_named_or_bare(ledger: str) -> None:
     expected = [{"word": "rain", "n": 3}, {"word": "snow", "n": 5}]
     assert _lines("state", ledger, "counts", "--key", "rain", "--key", "word=snow", "--json") == expected
+
+
+def test_a_bare_key_may_hold_an_equals_sign(ledger: str) -> None:
+    assert _lines("state", ledger, "counts", "--key", "n=many", "--json") == []
+
+
+def test_before_the_first_row_there_are_no_keys(tmp_path: Path) -> None:
+    empty = Ledger(tmp_path / "empty", create=True)
+    steps = {"counts": StepShape(kind="fold", key=("word",), values=("n",), fingerprint="f")}
+    empty.commit(next_commit(empty.head, "evolve", 1, datetime(2026, 1, 31, tzinfo=UTC), steps=steps))
+    assert _lines("state", str(tmp_path / "empty"), "counts", "--key", "rain", "--where", "n > 1", "--json") == []
 
 
 def test_where_is_sql(ledger: str) -> None:
