@@ -11,7 +11,7 @@ from typing import ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hailstorm.algebra import vector
+from hailstorm.algebra import lifts, vector
 from hailstorm.algebra.monoid import ArrowPieces, Pieces, SqlMonoid, TypeRefused
 from hailstorm.algebra.types import check_expression
 
@@ -37,7 +37,7 @@ class Count(SqlMonoid):
             lift="count(*)" if self.of is None else f"count({self.of})",
             merge="{a} + {b}",
             retract=f"coalesce(sum(cast({one} as bigint)), 0L)",
-            arrow=ArrowPieces(vector.add),
+            arrow=ArrowPieces(vector.add, lift=lifts.COUNT_ROWS if self.of is None else lifts.COUNT_VALUES),
         )
 
 
@@ -66,7 +66,7 @@ class AnyTrue(SqlMonoid):
         return (self.of,)
 
     def pieces(self, input_types: tuple[str, ...]) -> Pieces:
-        arrow = ArrowPieces(vector.add_fields, _present_any)
+        arrow = ArrowPieces(vector.add_fields, _present_any, lifts.TRUTHS)
         return _truth(self.word, self.of, input_types[0], "{s}.yes > 0", arrow)
 
 
@@ -83,7 +83,7 @@ class AllTrue(SqlMonoid):
         return (self.of,)
 
     def pieces(self, input_types: tuple[str, ...]) -> Pieces:
-        arrow = ArrowPieces(vector.add_fields, _present_all)
+        arrow = ArrowPieces(vector.add_fields, _present_all, lifts.TRUTHS)
         return _truth(self.word, self.of, input_types[0], "{s}.yes = {s}.n", arrow)
 
 
@@ -100,7 +100,7 @@ def _truth(word: str, of: str, type_: str, answer: str, arrow: ArrowPieces) -> P
         retract=f"named_struct('yes', coalesce(sum(cast({yes} as bigint)), 0L), "
         f"'n', coalesce(sum(cast({known} as bigint)), 0L))",
         arrow=arrow,
-    )
+    ).typed()
 
 
 def count(of: str | None = None) -> Count:

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from hailstorm.algebra import vector
+from hailstorm.algebra import lifts, vector
 from hailstorm.algebra.monoid import ArrowPieces, Pieces, SqlMonoid, TypeRefused
 from hailstorm.algebra.types import check_expression, is_flat, is_orderable, same_bits
 
@@ -32,7 +32,7 @@ class Max(SqlMonoid):
         return (self.of,)
 
     def pieces(self, input_types: tuple[str, ...]) -> Pieces:
-        return _extreme(self.word, self.of, input_types[0], "greatest", ArrowPieces(vector.greatest))
+        return _extreme(self.word, self.of, input_types[0], "greatest", ArrowPieces(vector.greatest, lift=lifts.MAX))
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Min(SqlMonoid):
         return (self.of,)
 
     def pieces(self, input_types: tuple[str, ...]) -> Pieces:
-        return _extreme(self.word, self.of, input_types[0], "least", ArrowPieces(vector.least))
+        return _extreme(self.word, self.of, input_types[0], "least", ArrowPieces(vector.least, lift=lifts.MIN))
 
 
 def _extreme(word: str, of: str, type_: str, merge: str, arrow: ArrowPieces) -> Pieces:
@@ -60,7 +60,7 @@ def _extreme(word: str, of: str, type_: str, merge: str, arrow: ArrowPieces) -> 
         lift=f"{word}({same_bits(of, type_)})",
         merge=f"{merge}({{a}}, {{b}})",
         arrow=arrow if is_flat(type_) else None,
-    )
+    ).typed()
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def _recency(
         merge=f"{merge}({{a}}, {{b}})",
         present="{s}.value",
         arrow=arrow if is_flat(value_type) and is_flat(by_type) else None,
-    )
+    ).typed()
 
 
 def max(of: str) -> Max:

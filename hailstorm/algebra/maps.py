@@ -67,7 +67,7 @@ class MapSum(SqlMonoid):
             present=f"map_from_entries(transform({{s}}, e -> struct(e.key, try_cast(e.sum as {value_type}))))",
             retract=None if scale is None else totals(rows("{sign}", signed)),
             exact=scale is not None,
-        )
+        ).typed()
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Histogram(SqlMonoid):
             lift=counts(known),
             merge="zip_with({a}, {b}, (x, y) -> x + y)",
             retract=f"zip_with({plus}, {minus}, (x, y) -> x - y)",
-        )
+        ).typed()
 
     def _bucket(self, low: int, high: int) -> str:
         """SQL for the number of edges at or below the value, by binary search among edges[low:high]."""

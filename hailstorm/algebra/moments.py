@@ -82,7 +82,7 @@ def _exact(of: str, scale: int, value: str) -> Pieces:
         merge=f"named_struct('n', {{a}}.n + {{b}}.n, {merged})",
         present=f"if({{s}}.n > 1, {value.replace('{variance}', _exact_variance(scale))}, null)",
         retract=f"named_struct('n', {n}, " + ", ".join(f"'{f}', {signed(p)}" for f, p in parts.items()) + ")",
-    )
+    ).typed()
 
 
 def _exact_variance(scale: int) -> str:
@@ -122,7 +122,7 @@ def _approximate(of: str, value: str) -> Pieces:
         merge=merged,
         present=f"if({{s}}.n > 1, {value.replace('{variance}', '({s}.distance / ({s}.n - 1))')}, null)",
         exact=False,
-    )
+    ).typed()
 
 
 def variance(of: str) -> Variance:

@@ -14,8 +14,8 @@ A NULL state is the zero of every native monoid: the engine never calls `merge` 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -24,6 +24,20 @@ from hailstorm.algebra.fingerprint import fingerprint
 
 # Hidden columns that a lift may use to break ties the same way however the input was cut into ticks.
 ORIGIN_COLUMNS = ("_spout", "_partition", "_offset")
+
+
+@dataclass(frozen=True)
+class ArrowLift:
+    """The lift as aggregates that can be taken in Arrow: the engine takes them, this says which.
+
+    `prepare` makes columns of the input columns (None: they are used as they are). Each of `aggregates` is the
+    number of such a column, or None, and `count_all`, `count`, `sum`, `min` or `max`. `state` makes the states of
+    the results, which come in the same order, one row a group.
+    """
+
+    aggregates: tuple[tuple[int | None, str], ...]
+    state: Callable[[Sequence[pa.Array]], pa.Array]
+    prepare: Callable[[Sequence[pa.Array]], Sequence[pa.Array]] | None = None
 
 
 @dataclass(frozen=True)
@@ -36,6 +50,7 @@ class ArrowPieces:
 
     merge: Callable[[pa.Array, pa.Array], pa.Array]
     present: Callable[[pa.Array], pa.Array] | None = None
+    lift: ArrowLift | None = None
 
 
 @dataclass(frozen=True)
@@ -58,16 +73,23 @@ class Pieces:
     arrow: ArrowPieces | None = None
     exact: bool = True  # False: an estimate or floating point; audit compares with tolerance
 
-    def __post_init__(self) -> None:
-        # Spark infers "not null" for fields that an expression always fills, and Arrow cannot hold a null struct with
-        # such a field. A cast to the declared type, in which every field may be null, makes all states alike.
-        if "<" in self.state_type:
-            object.__setattr__(self, "lift", f"cast({self.lift} as {self.state_type})")
-            object.__setattr__(self, "merge", f"cast({self.merge} as {self.state_type})")
-            if self.retract is not None:
-                object.__setattr__(self, "retract", f"cast({self.retract} as {self.state_type})")
-        if "<" in self.value_type and self.present != "{s}":
-            object.__setattr__(self, "present", f"cast({self.present} as {self.value_type})")
+    def typed(self) -> Pieces:
+        """These pieces with casts to the declared types, for states and values that are nested.
+
+        Spark infers "not null" for fields that an expression always fills, and Arrow cannot hold a null struct with
+        such a field. In a type that SQL text names, every field may be null.
+        """
+        if "<" not in self.state_type:
+            return self
+        state, value = f" as {self.state_type})", f" as {self.value_type})"
+        nested_value = "<" in self.value_type and self.present != "{s}"
+        return replace(
+            self,
+            lift=f"cast({self.lift}{state}",
+            merge=f"cast({self.merge}{state}",
+            retract=None if self.retract is None else f"cast({self.retract}{state}",
+            present=f"cast({self.present}{value}" if nested_value else self.present,
+        )
 
 
 class AnyMonoid(ABC):

@@ -35,7 +35,7 @@ class Set(SqlMonoid):
             value_type=f"array<{type_}>",
             lift=f"sort_array(collect_set({same_bits(self.of, type_)}))",
             merge="sort_array(array_union({a}, {b}))",
-        )
+        ).typed()
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Bitmap(SqlMonoid):
             lift=collapse(words, entry, combine),
             merge=collapse("concat({a}, {b})", entry, combine),
             present="aggregate({s}, 0L, (n, w) -> n + bit_count(w.bits))",
-        )
+        ).typed()
 
 
 def set(of: str) -> Set:

@@ -23,7 +23,7 @@ from typing import ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hailstorm.algebra import vector
+from hailstorm.algebra import lifts, vector
 from hailstorm.algebra.monoid import ArrowPieces, Pieces, SqlMonoid, TypeRefused
 from hailstorm.algebra.types import FLOATS, INTEGERS, check_expression, decimal_of
 
@@ -94,7 +94,7 @@ def _pieces(
         retract=retract,
         arrow=arrow,
         exact=scale is not None,
-    )
+    ).typed()
 
 
 def _or_null(values: pa.Array, n: pa.Array) -> pa.Array:
@@ -150,7 +150,7 @@ class Sum(SqlMonoid):
         if scale is None:  # no count: nothing is ever taken back, so NULL is "no values"
             return Pieces(
                 "double", "double", f"sum(cast({self.of} as double))", "{a} + {b}",
-                arrow=ArrowPieces(vector.add), exact=False,
+                arrow=ArrowPieces(vector.add, lift=lifts.SUM_OF_FLOATS), exact=False,
             )
         decimal = decimal_of(type_)
         value, present_arrow = "bigint", _present_whole_sum
@@ -158,7 +158,7 @@ class Sum(SqlMonoid):
             digits = decimal[0] + 10
             value, present_arrow = f"decimal({digits},{scale})", _PresentDecimal(digits, scale)
         present = f"if({{s}}.n > 0, try_cast({{s}}.sum as {value}), null)"
-        return _pieces(self.of, type_, scale, value, present, ArrowPieces(vector.add_fields, present_arrow))
+        return _pieces(self.of, type_, scale, value, present, ArrowPieces(vector.add_fields, present_arrow, lifts.exact_total(type_, scale, decimal[0] if decimal else None)))
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ class Mean(SqlMonoid):
             present = f"cast(try_cast({{s}}.sum as {wide}) / cast(nullif({{s}}.n, 0L) as decimal(20,0)) as {value})"
             return _pieces(self.of, type_, scale, value, present, None)
         present = "cast({s}.sum as double) / nullif({s}.n, 0L)"
-        return _pieces(self.of, type_, scale, "double", present, ArrowPieces(vector.add_fields, _present_mean))
+        return _pieces(self.of, type_, scale, "double", present, ArrowPieces(vector.add_fields, _present_mean, lifts.MEAN_OF_FLOATS if scale is None else lifts.exact_total(type_, scale, None)))
 
 
 def sum(of: str) -> Sum:

@@ -49,7 +49,7 @@ class Top(SqlMonoid):
             value_type=f"array<{row_type}>",
             lift=f"coalesce({largest}, array())",
             merge=f"slice(sort_array(concat({{a}}, {{b}}), false), 1, {self.n})",
-        )
+        ).typed()
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Frequent(SqlMonoid):
             merge=self._trimmed(merged, "{a}.missed + {b}.missed"),
             present=f"transform(slice({ranked}, 1, {self.n}), r -> named_struct('item', r.item, 'count', -r.rank))",
             exact=False,
-        )
+        ).typed()
 
     def _trimmed(self, items: str, missed: str) -> str:
         cut = f"coalesce(try_element_at(sort_array(transform(found, i -> i.n), false), {self.capacity + 1}), 0L)"
