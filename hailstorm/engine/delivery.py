@@ -9,6 +9,9 @@ to do about it, and when the outbox is too long, is the negotiator's decision.
             delivering -> waiting -> delivering    an error that may pass: close, wait, open, go on at the cursor
             delivering -> stopped           any other error
 
+A sink may reject single rows (a constraint of its table). They become dead letters in the ledger's folder `rejected`,
+before the cursor moves, and the rest is delivered; when they are too many, the sink stops.
+
 Where the cursor is, and when it moves, is the delivery mode:
 
     exactly-once    with the rows, in the sink's own transaction; a sink that keeps no cursor gets an idempotency key
@@ -31,10 +34,12 @@ import pyarrow as pa
 from hailstorm.errors import HailstormError, SinkError, TransientSinkError
 from hailstorm.ledger import faults
 from hailstorm.sinks.arrow_schema import arrow_schema
-from hailstorm.sinks.sink import KIND, OLD, Delivery
+from hailstorm.sinks.sink import KIND, OLD, Delivery, Rejected
+from hailstorm.sinks.values import json_text, python_rows
 from hailstorm.topology import step
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 30.0  # seconds
+_REJECTED_LIMIT, _MANY_ROWS = 0.1, 100  # more than this part of at least so many rows is no accident
 _STOP_WAIT = 10.0  # how long `stop` waits for a delivery that is under way
 
 
@@ -56,6 +61,10 @@ class Outbox(Protocol):
     def newest(self) -> int:
         """The newest commit's number, or 0."""
 
+    def store_rejected(self, sink: str, commit: int, rows: Sequence[tuple[str, bytes]]) -> None:
+        """Keep the reason and the content of rows as dead letters. Durable when it returns; replaces an earlier call
+        for the same commit."""
+
 
 @dataclass(frozen=True)
 class SinkState:
@@ -67,6 +76,7 @@ class SinkState:
     retry_in: float | None = None  # seconds until it tries again
     stopped: str | None = None  # the error that stopped this sink for good
     lost: int = 0  # commits given up since the start; only in at-most-once
+    rejected: int = 0  # rows that became dead letters since the start
 
 
 OnChange = Callable[[str, SinkState], None]
@@ -153,6 +163,7 @@ class _Progress:
     retry_at: float | None = None
     stopped: str | None = None
     lost: int = 0
+    rejected: int = 0
 
 
 class _Courier:
@@ -173,6 +184,7 @@ class _Courier:
         self.newest, self.progress = newest, _Progress()
         self.stopping, self.hurry = False, False
         self.delivery: Delivery | None = None  # while the sink is open
+        self.rows = pa.table({})  # what is being delivered
         # A daemon, because a sink that hangs must not keep the process from ending.
         self.thread = threading.Thread(target=self._run, name=f"deliver {sink.name}", daemon=True)
 
@@ -180,7 +192,7 @@ class _Courier:
         now = self.progress
         retry_in = None if now.retry_at is None else max(0.0, now.retry_at - time.monotonic())
         behind = max(0, self.newest - now.cursor)
-        return SinkState(now.cursor, behind, now.failing, retry_in, now.stopped, now.lost)
+        return SinkState(now.cursor, behind, now.failing, retry_in, now.stopped, now.lost, now.rejected)
 
     def _run(self) -> None:
         try:
@@ -212,7 +224,7 @@ class _Courier:
 
     def _deliver(self, commit: int, files: tuple[str, ...], is_last: bool) -> None:
         assert self.delivery is not None
-        rows = _fitting(self.outbox.read(files), self.delivery)
+        rows = self.rows = _fitting(self.outbox.read(files), self.delivery)
         faults.fault("before-delivery")
         if self.mode == "at-most-once":
             self.outbox.store_cursor(self.name, commit)
@@ -228,6 +240,20 @@ class _Courier:
         faults.fault("after-delivery")
         self._change(cursor=commit, failing=None, attempt=0)
 
+    def _reject(self, commit: int, rejected: Sequence[Rejected]) -> None:
+        if self.rows.num_rows >= _MANY_ROWS and len(rejected) > _REJECTED_LIMIT * self.rows.num_rows:
+            raise SinkError(
+                13,
+                f"sink '{self.name}' rejects {len(rejected)} of {self.rows.num_rows} rows of commit {commit}, "
+                f"more than {_REJECTED_LIMIT:.0%}: that is no bad row but a bad target or topology",
+                at=self.step.at,
+                hint=f"The first reason: {rejected[0].reason}\nThe rows wait in the outbox until it is mended.",
+            )
+        contents = python_rows(self.rows.take([row.row for row in rejected]))
+        letters = [(row.reason, json_text(content).encode()) for row, content in zip(rejected, contents, strict=True)]
+        self.outbox.store_rejected(self.name, commit, letters)
+        self._change(rejected=self.progress.rejected + len(rejected))
+
     def _store_cursor(self, commit: int, is_last: bool) -> None:
         if self.sink.keeps_cursor:
             # Only a copy, for `status` and others who can read the ledger and not the sink.
@@ -239,7 +265,7 @@ class _Courier:
             self.outbox.store_cursor(self.name, commit)
 
     def _open(self) -> None:
-        delivery = Delivery(self.topology, self.name, arrow_schema(self.step.schema), self.step.key)
+        delivery = Delivery(self.topology, self.name, arrow_schema(self.step.schema), self.step.key, self._reject)
         self.sink.open(delivery)
         self.delivery = delivery
         cursor = (self.sink.cursor() or 0) if self.sink.keeps_cursor else 0

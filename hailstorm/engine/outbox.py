@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -46,3 +48,6 @@ class LedgerOutbox:
 
     def newest(self) -> int:
         return self._ledger.head.commit
+
+    def store_rejected(self, sink: str, commit: int, rows: Sequence[tuple[str, bytes]]) -> None:
+        self._ledger.store_rejected(sink, commit, rows)

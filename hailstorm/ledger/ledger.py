@@ -7,16 +7,20 @@ run goes on. `docs/ledger-format.md` describes every file.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from hailstorm.errors import FencedError, LedgerError
 from hailstorm.ledger.cache import RunCache
-from hailstorm.ledger.commit import FORMAT, Commit, commit_name, decode_commit, encode, refuse_newer_format
+from hailstorm.ledger.commit import FORMAT, Commit, commit_name, decode, encode, refuse_newer_format
 from hailstorm.ledger.faults import fault
+from hailstorm.ledger.letters import REJECTED, encode_letters
 from hailstorm.ledger.live import Live
 from hailstorm.ledger.store import LocalStore
 
@@ -45,7 +49,8 @@ class Ledger:
                         f"there is no ledger at '{self.root}'",
                         hint="A ledger is made by the first run: hailstorm run APP --ledger PATH",
                     )
-                if self.root.is_dir() and any(self.root.iterdir()):
+                # A start that was killed here may have left a temporary file, whose name begins with a dot.
+                if self.root.is_dir() and any(not path.name.startswith(".") for path in self.root.iterdir()):
                     raise LedgerError(
                         5,
                         f"'{self.root}' has files but is not a ledger",
@@ -58,7 +63,7 @@ class Ledger:
                 6, f"the ledger '{self.root}' cannot be opened: {error.strerror}", hint="Check the path and its rights, or name another with --ledger."
             ) from error
         assert described is not None
-        refuse_newer_format(described)
+        refuse_newer_format(described, "hailstorm.json")
 
     def newest(self) -> Live:
         """What is live at the newest commit that can be seen."""
@@ -83,15 +88,15 @@ class Ledger:
         if number is not None:
             names = [name for name in names if int(name.partition(".")[0]) <= number]
         while names:
-            data = self.store.get(f"manifests/{names.pop()}")
+            name = f"manifests/{names.pop()}"
+            data = self.store.get(name)
             if data is not None:
-                refuse_newer_format(data)
-                return msgspec.json.decode(data, type=Live)
+                return decode(data, Live, name)
         return Live()
 
     def read_commit(self, number: int) -> Commit | None:
         data = self.store.get(commit_name(number))
-        return None if data is None else decode_commit(data)
+        return None if data is None else decode(data, Commit, commit_name(number))
 
     def commit(self, commit: Commit) -> Live:
         """Make it happen: atomically, for all steps, outboxes and dead letters together, or not at all."""
@@ -117,6 +122,22 @@ class Ledger:
 
     def store_cursor(self, sink: str, commit: int) -> None:
         self.store.put(f"cursors/{sink}.json", msgspec.json.encode({"sink": sink, "commit": commit}))
+
+    def store_rejected(self, sink: str, commit: int, rows: Sequence[tuple[str, bytes]]) -> None:
+        """Dead letters of a sink: rows of a commit that its target refused, each with the reason.
+
+        Not part of a commit: delivery writes them, after the commit that they come from, and the same again when that
+        commit is delivered again.
+        """
+        self.store.put(f"{REJECTED}/{sink}/{commit:020d}.parquet", encode_letters(sink, rows))
+
+    def rejected(self) -> Iterator[pa.Table]:
+        """The dead letters of all sinks, one table per sink and commit."""
+        for sink in self.store.list(REJECTED):
+            for name in self.store.list(f"{REJECTED}/{sink}"):
+                data = self.store.get(f"{REJECTED}/{sink}/{name}")
+                if data is not None:
+                    yield pq.read_table(pa.BufferReader(data))
 
 
 def _description() -> dict[str, Any]:

@@ -21,23 +21,13 @@ import pyarrow.parquet as pq
 from hailstorm.errors import LedgerError, suggestion
 from hailstorm.ledger.commit import Commit, Run
 from hailstorm.ledger.ledger import Ledger
+from hailstorm.ledger.letters import LETTER
 from hailstorm.ledger.live import Live
 from hailstorm.ledger.runs import merge_runs, run_name
 
 if TYPE_CHECKING:
     import pandas
     from pyspark.sql import DataFrame, SparkSession
-
-LETTER = pa.schema(
-    [
-        ("spout", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("step", pa.string()),
-        ("reason", pa.string()),
-        ("raw", pa.binary()),
-    ]
-)
 
 
 def open_ledger(path: str | Path) -> LedgerReader:
@@ -68,11 +58,12 @@ class LedgerReader:
         return State(self._ledger, live, step)
 
     def errors(self) -> pa.Table:
-        """Dead letters that were not retried, oldest first."""
+        """Dead letters that were not retried, oldest first, and then the rows that sinks rejected."""
         tables = [
             pq.read_table(self._ledger.store.path(file.path)).select(LETTER.names) for file in self.live().dead_letters
         ]
-        return pa.concat_tables([LETTER.empty_table(), *(table.cast(LETTER) for table in tables)])
+        rejected = self._ledger.rejected()
+        return pa.concat_tables([LETTER.empty_table(), *(table.cast(LETTER) for table in tables), *rejected])
 
     def cursor(self, sink: str) -> int:
         """The last commit that a sink got, for sinks whose cursor the ledger keeps."""

@@ -6,15 +6,31 @@ order, then `close` (which may never come: the process may be killed). A sink is
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from hailstorm.errors import SinkError
+
 KIND = "_kind"  # insert, update or delete: only in what comes from a table
 OLD = "_old"  # the values before the change, as a struct; null for an insert
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """A row that the target refuses for good: its number in the commit, counted from 0, and the target's reason."""
+
+    row: int
+    reason: str
+
+
+def stop_at_rejected(commit: int, rejected: Sequence[Rejected]) -> None:
+    """Where nobody keeps dead letters, a rejected row stops the sink."""
+    first = rejected[0]
+    raise SinkError(11, f"the target does not take row {first.row} of commit {commit}: {first.reason}")
 
 
 @dataclass(frozen=True)
@@ -23,12 +39,17 @@ class Delivery:
 
     `schema` holds the public columns. `key` names the key columns when a table is delivered: then batches also
     have `_kind` and `_old`, and for a delete the value columns are null. `key` is empty for a stream of rows.
+
+    `reject(commit, rows)` makes dead letters of single rows that the target refuses; the sink goes on without them.
+    It is called once per attempt, before the cursor moves, because it is durable when it returns: a crash in between
+    repeats it for the same commit, and then the newer call counts. It raises when too many rows are rejected.
     """
 
     topology: str
     sink: str
     schema: pa.Schema
     key: tuple[str, ...]
+    reject: Callable[[int, Sequence[Rejected]], None] = field(default=stop_at_rejected, repr=False, compare=False)
 
 
 @runtime_checkable

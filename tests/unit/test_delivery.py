@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -16,10 +16,13 @@ import pytest
 
 from hailstorm.engine import delivery as engine
 from hailstorm.engine.delivery import Deliverer, SinkState, retry_wait
+from hailstorm.engine.outbox import LedgerOutbox
 from hailstorm.errors import Location, TransientSinkError
 from hailstorm.ledger import faults
+from hailstorm.ledger.ledger import Ledger
+from hailstorm.ledger.reader import open_ledger
 from hailstorm.sinks.call import Call, Row
-from hailstorm.sinks.sink import Delivery, Sink
+from hailstorm.sinks.sink import Delivery, Rejected, Sink
 from hailstorm.sinks.sqlite import Sqlite
 from hailstorm.topology import step
 from hailstorm.topology.schema import Column, Schema
@@ -37,6 +40,7 @@ class MemoryOutbox:
     stores: int = 0
     page: int = 100
     newest_commit: int = 0
+    rejected: dict[tuple[str, int], list[tuple[str, bytes]]] = field(default_factory=dict)
 
     def commit(self, *words: str) -> int:
         self.newest_commit += 1
@@ -63,6 +67,9 @@ class MemoryOutbox:
 
     def newest(self) -> int:
         return self.newest_commit
+
+    def store_rejected(self, sink: str, commit: int, rows: Sequence[tuple[str, bytes]]) -> None:
+        self.rejected[sink, commit] = list(rows)
 
 
 @dataclass
@@ -384,3 +391,63 @@ def test_an_outbox_without_a_column_of_the_schema_stops_the_sink() -> None:
     state = run_once(outbox, wide)
     assert state.stopped is not None
     assert "HS-SNK-010" in state.stopped
+
+
+@dataclass
+class Picky(Recorder):
+    """A sink whose target takes no word that begins with a `!`."""
+
+    delivery: Delivery | None = None
+
+    def open(self, delivery: Delivery) -> None:
+        self.delivery = delivery
+
+    def deliver(self, commit: int, rows: pa.Table) -> None:
+        words = rows["word"].to_pylist()
+        bad = [number for number, word in enumerate(words) if word.startswith("!")]
+        if bad:
+            assert self.delivery is not None
+            self.delivery.reject(commit, [Rejected(number, "has a !") for number in bad])
+        super().deliver(commit, rows.take([number for number in range(len(words)) if number not in bad]))
+
+
+def test_a_rejected_row_is_a_dead_letter_of_its_sink_and_stops_nobody() -> None:
+    outbox, picky, other = MemoryOutbox(), Picky(), Recorder()
+    outbox.commit("a", "!b", "c")
+    outbox.commit("d")
+    with delivering(outbox, sink_step(picky), sink_step(other, name="other")) as deliverer:
+        assert deliverer.wait(10, 2)
+        states = deliverer.states()
+    assert picky.got == [(1, "a"), (1, "c"), (2, "d")]
+    assert [word for _, word in other.got] == ["a", "!b", "c", "d"]
+    assert outbox.rejected == {("board", 1): [("has a !", b'{"word":"!b","n":1}')]}
+    assert (states["board"].rejected, states["other"].rejected) == (1, 0)
+
+
+def test_a_crash_after_the_dead_letter_and_before_the_rows_doubles_neither() -> None:
+    outbox, picky = MemoryOutbox(), Picky(before=[OSError("reset")])
+    outbox.commit("a", "!b")
+    run_once(outbox, sink_step(picky))
+    assert picky.got == [(1, "a")]
+    assert list(outbox.rejected) == [("board", 1)]
+    assert len(outbox.rejected["board", 1]) == 1
+
+
+def test_a_sink_that_rejects_more_than_a_tenth_of_many_rows_stops() -> None:
+    outbox, picky = MemoryOutbox(), Picky()
+    outbox.commit(*["a"] * 89, *["!b"] * 11)
+    state = run_once(outbox, sink_step(picky))
+    assert state.stopped is not None
+    assert "HS-SNK-013  sink 'board' rejects 11 of 100 rows of commit 1" in state.stopped
+    assert "has a !" in state.stopped
+    assert (picky.got, outbox.rejected) == ([], {})
+
+
+def test_the_ledger_shows_rejected_rows_among_the_dead_letters(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger", create=True)
+    for _ in range(2):  # the same commit again replaces its letters
+        LedgerOutbox(ledger).store_rejected("board", 7, [("too long", b'{"word":"rain"}')])
+    assert open_ledger(tmp_path / "ledger").errors().to_pylist() == [
+        {"spout": None, "partition": None, "offset": None, "step": "board", "reason": "too long",
+         "raw": b'{"word":"rain"}'}
+    ]  # fmt: skip

@@ -21,7 +21,7 @@ from pyspark.accumulators import Accumulator
 from hailstorm.engine.order import Failures, Order, Report
 from hailstorm.ledger.cache import OpenRun, RunCache, write_arrow
 from hailstorm.ledger.commit import DataFile, Run
-from hailstorm.ledger.reader import LETTER
+from hailstorm.ledger.letters import LETTER
 from hailstorm.ledger.runs import write_parquet, write_run
 from hailstorm.ledger.store import LocalStore
 
