@@ -5,14 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from hailstorm.errors import LedgerError
 
 FORMAT = 1
+
+_Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,14 +86,21 @@ def encode(value: msgspec.Struct) -> bytes:
     return msgspec.json.format(msgspec.json.encode(value), indent=1)
 
 
-def decode_commit(data: bytes) -> Commit:
-    refuse_newer_format(data)
-    return msgspec.json.decode(data, type=Commit)
+def decode(data: bytes, kind: type[_Struct], name: str) -> _Struct:
+    """A commit or a manifest from its JSON. `name` is the file's, for when it is not what it should be."""
+    refuse_newer_format(data, name)
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.DecodeError as error:
+        raise _damaged(name, error) from error
 
 
-def refuse_newer_format(data: bytes) -> None:
+def refuse_newer_format(data: bytes, name: str) -> None:
     """A ledger that a newer Hailstorm wrote is refused before anything of it is understood wrongly."""
-    head: Mapping[str, Any] = msgspec.json.decode(data)
+    try:
+        head = msgspec.json.decode(data, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _damaged(name, error) from error
     found = head.get("format")
     if not isinstance(found, int) or found > FORMAT:
         raise LedgerError(
@@ -100,3 +108,11 @@ def refuse_newer_format(data: bytes) -> None:
             f"this ledger has format {found}; this Hailstorm reads up to format {FORMAT}",
             hint="Nothing was changed. Install a newer version: pip install --upgrade hailstorm",
         )
+
+
+def _damaged(name: str, error: Exception) -> LedgerError:
+    return LedgerError(
+        11,
+        f"{name} of the ledger is damaged: {error}",
+        hint="Hailstorm writes such files as a whole and never changes them: bring it back from a backup.",
+    )

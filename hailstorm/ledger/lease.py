@@ -34,15 +34,13 @@ class Lease:
         self._me = _Holder(os.uname().nodename, os.getpid(), _born(os.getpid()), datetime.now(UTC).isoformat(), 0.0)
 
     def take(self) -> None:
-        data = self._store.get(NAME)
-        if data is not None:
-            other = msgspec.json.decode(data, type=_Holder)
-            if _is_alive(other) and (other.pid, other.host) != (self._me.pid, self._me.host):
-                raise LedgerInUseError(
-                    9,
-                    f"this ledger is running on {other.host}, process {other.pid}, since {other.since}",
-                    hint="Stop that run first (Ctrl-C or kill), or use another ledger: --ledger PATH",
-                )
+        other = self._holder()
+        if other is not None and not self._is_me(other) and _is_alive(other):
+            raise LedgerInUseError(
+                9,
+                f"this ledger is running on {other.host}, process {other.pid}, since {other.since}",
+                hint="Stop that run first (Ctrl-C or kill), or use another ledger: --ledger PATH",
+            )
         self.beat(force=True)
 
     def beat(self, force: bool = False) -> None:
@@ -52,19 +50,29 @@ class Lease:
             self._store.put(NAME, msgspec.json.encode(self._me))
 
     def release(self) -> None:
-        data = self._store.get(NAME)
-        if data is not None and msgspec.json.decode(data, type=_Holder).pid == self._me.pid:
+        holder = self._holder()
+        if holder is not None and self._is_me(holder):
             self._store.delete(NAME)
+
+    def _holder(self) -> _Holder | None:
+        data = self._store.get(NAME)
+        try:
+            return None if data is None else msgspec.json.decode(data, type=_Holder)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return None  # protects nothing, so it may be damaged, too
+
+    def _is_me(self, holder: _Holder) -> bool:
+        return (holder.host, holder.pid) == (self._me.host, self._me.pid)
 
 
 def _is_alive(holder: _Holder) -> bool:
-    if holder.host == os.uname().nodename:
+    if holder.host == os.uname().nodename and holder.born:
         return _born(holder.pid) == holder.born
     return time.time() - holder.beat < STALE_SECONDS
 
 
 def _born(pid: int) -> int:
-    """The start time of a process in clock ticks, 0 when there is none. A zombie counts as none."""
+    """The start time of a process in clock ticks, 0 when there is none or no /proc. A zombie counts as none."""
     try:
         with open(f"/proc/{pid}/stat") as stat:
             after_name = stat.read().rpartition(")")[2].split()

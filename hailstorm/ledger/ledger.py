@@ -39,7 +39,9 @@ class Ledger:
 
     def _open(self, create: bool) -> None:
         if self.root.exists() and not self.root.is_dir():
-            raise LedgerError(3, f"the ledger '{self.root}' is a file", hint="A ledger is a folder: name another path with --ledger.")
+            raise LedgerError(
+                3, f"the ledger '{self.root}' is a file", hint="A ledger is a folder: name another path with --ledger."
+            )
         try:
             described = self.store.get("hailstorm.json")
             if described is None:
@@ -56,11 +58,15 @@ class Ledger:
                         f"'{self.root}' has files but is not a ledger",
                         hint="Name an empty or new folder with --ledger.",
                     )
-                self.store.put_if_absent("hailstorm.json", msgspec.json.format(msgspec.json.encode(_description()), indent=1))
+                self.store.put_if_absent(
+                    "hailstorm.json", msgspec.json.format(msgspec.json.encode(_description()), indent=1)
+                )
                 described = self.store.get("hailstorm.json")
         except OSError as error:
             raise LedgerError(
-                6, f"the ledger '{self.root}' cannot be opened: {error.strerror}", hint="Check the path and its rights, or name another with --ledger."
+                6,
+                f"the ledger '{self.root}' cannot be opened: {error.strerror}",
+                hint="Check the path and its rights, or name another with --ledger.",
             ) from error
         assert described is not None
         refuse_newer_format(described, "hailstorm.json")
@@ -75,7 +81,11 @@ class Ledger:
     def at(self, number: int) -> Live:
         """What was live at a commit, which must exist (0 is before the first)."""
         if number < 0 or (number > 0 and not self.store.exists(commit_name(number))):
-            raise LedgerError(7, f"there is no commit {number}", hint=f"The newest is {self.newest().commit}. See: hailstorm commits TARGET")
+            raise LedgerError(
+                7,
+                f"there is no commit {number}",
+                hint=f"The newest is {self.newest().commit}. See: hailstorm commits TARGET",
+            )
         live = self._manifest_at(number)
         while live.commit < number:
             commit = self.read_commit(live.commit + 1)
@@ -105,7 +115,8 @@ class Ledger:
             theirs = self.read_commit(commit.commit)
             raise FencedError(
                 8,
-                f"another driver has made commit {commit.commit}" + (f" (epoch {theirs.epoch}, ours {commit.epoch})" if theirs else ""),
+                f"another driver has made commit {commit.commit}"
+                + (f" (epoch {theirs.epoch}, ours {commit.epoch})" if theirs else ""),
                 hint="This run stops, and nothing is lost: the other one goes on. Stop it first if you want to run here.",
             )
         fault("after-commit")

@@ -54,7 +54,11 @@ class LedgerReader:
         live = self.live(at)
         if step not in live.steps:
             known = ", ".join(sorted(live.steps)) or "none yet"
-            raise LedgerError(10, f"no step '{step}' keeps state here", hint=f"Steps with state: {known}. {suggestion(step, live.steps)}")
+            raise LedgerError(
+                10,
+                f"no step '{step}' keeps state here",
+                hint=f"Steps with state: {known}. {suggestion(step, live.steps)}",
+            )
         return State(self._ledger, live, step)
 
     def errors(self) -> pa.Table:

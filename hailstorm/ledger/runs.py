@@ -26,7 +26,6 @@ Hashes = npt.NDArray[np.int64]
 Positions = npt.NDArray[np.int64]
 
 
-
 def run_name(step: str, run_id: str) -> str:
     return f"state/{step}/{run_id}.parquet"
 

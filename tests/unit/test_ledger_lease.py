@@ -1,0 +1,126 @@
+"""The lease: a second run is told who runs; a lease that nobody holds any more is in nobody's way."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from hailstorm.errors import LedgerInUseError
+from hailstorm.ledger.lease import NAME, STALE_SECONDS, Lease
+from hailstorm.ledger.store import LocalStore
+
+HERE = os.uname().nodename
+
+
+def held_by(store: LocalStore, **changes: Any) -> None:
+    """A lease as this process would write it, with some fields changed."""
+    Lease(store).take()
+    said = msgspec.json.decode(store.get(NAME) or b"")
+    store.put(NAME, msgspec.json.encode({**said, **changes}))
+
+
+def sleeping_process() -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+
+
+def born(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+
+
+def test_a_lease_of_a_living_process_is_refused_with_its_name(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    other = sleeping_process()
+    try:
+        held_by(store, pid=other.pid, born=born(other.pid))
+        with pytest.raises(LedgerInUseError, match=f"{HERE}, process {other.pid}, since"):
+            Lease(store).take()
+    finally:
+        other.kill()
+        other.wait()
+    Lease(store).take()
+
+
+def test_a_killed_process_that_nobody_has_waited_for_holds_nothing(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    other = sleeping_process()
+    held_by(store, pid=other.pid, born=born(other.pid))
+    other.kill()
+    for _ in range(100):
+        if Path(f"/proc/{other.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+            break
+        time.sleep(0.02)
+    Lease(store).take()
+    other.wait()
+
+
+def test_a_process_id_that_is_used_again_holds_nothing(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    held_by(store, pid=os.getppid(), born=1)
+    Lease(store).take()
+
+
+@pytest.mark.parametrize(("age", "alive"), [(0.0, True), (STALE_SECONDS - 5, True), (STALE_SECONDS + 1, False)])
+def test_a_lease_of_another_machine_counts_while_it_beats(tmp_path: Path, age: float, alive: bool) -> None:
+    store = LocalStore(tmp_path)
+    held_by(store, host="elsewhere", pid=1, beat=time.time() - age)
+    if alive:
+        with pytest.raises(LedgerInUseError, match="elsewhere"):
+            Lease(store).take()
+    else:
+        Lease(store).take()
+
+
+def test_without_proc_a_lease_counts_while_it_beats(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    held_by(store, pid=2**22 + 1, born=0, beat=time.time() - STALE_SECONDS - 1)
+    Lease(store).take()
+    held_by(store, pid=2**22 + 1, born=0, beat=time.time())
+    with pytest.raises(LedgerInUseError):
+        Lease(store).take()
+
+
+@pytest.mark.parametrize("said", [b"", b"not json", b"{}"])
+def test_a_damaged_lease_is_harmless(tmp_path: Path, said: bytes) -> None:
+    store = LocalStore(tmp_path)
+    store.put(NAME, said)
+    lease = Lease(store)
+    lease.take()
+    lease.release()
+    assert not store.exists(NAME)
+
+
+def test_a_lease_is_released_by_its_holder_only(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    mine = Lease(store)
+    mine.take()
+    held_by(store, host="elsewhere", pid=1, beat=time.time())
+    mine.release()
+    assert store.exists(NAME)
+
+
+def test_a_lease_that_was_deleted_by_hand_is_harmless(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    lease = Lease(store)
+    lease.take()
+    store.delete(NAME)
+    lease.beat(force=True)
+    store.delete(NAME)
+    lease.release()
+
+
+def test_a_beat_is_written_now_and_then(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    lease = Lease(store)
+    lease.take()
+    before = store.get(NAME)
+    lease.beat()
+    assert store.get(NAME) == before
+    lease.beat(force=True)
+    assert store.get(NAME) != before
