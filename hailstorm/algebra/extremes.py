@@ -7,14 +7,14 @@ log decides a tie, and among several rows that a bolt made of one record, the va
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import pyarrow as pa
 
 from hailstorm.algebra import lifts, vector
 from hailstorm.algebra.monoid import ArrowPieces, Pieces, SqlMonoid, TypeRefused
-from hailstorm.algebra.types import check_expression, is_flat, is_orderable, same_bits
+from hailstorm.algebra.types import FLOATS, check_expression, is_flat, is_orderable, same_bits
 
 _TAKES = "types that can be ordered: no MAP, VARIANT or calendar INTERVAL, and no collated STRING"
 
@@ -59,7 +59,8 @@ def _extreme(word: str, of: str, type_: str, merge: str, arrow: ArrowPieces) -> 
         value_type=type_,
         lift=f"{word}({same_bits(of, type_)})",
         merge=f"{merge}({{a}}, {{b}})",
-        arrow=arrow if is_flat(type_) else None,
+        # Arrow's aggregates leave NaN out, and Spark's do not: floats are lifted in SQL only.
+        arrow=(replace(arrow, lift=None) if type_ in FLOATS else arrow) if is_flat(type_) else None,
     ).typed()
 
 

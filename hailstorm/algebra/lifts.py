@@ -94,7 +94,8 @@ def exact_total(type_: str, scale: int, precision: int | None) -> ArrowLift | No
 
 def _filled(column: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     filled = column.fill_null(0) if column.null_count else column
-    return filled.to_numpy(zero_copy_only=False).astype(np.int64)
+    numbers: np.ndarray[tuple[int], np.dtype[np.int64]] = filled.to_numpy(zero_copy_only=False).astype(np.int64)
+    return numbers
 
 
 def _unscaled(column: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

@@ -158,7 +158,8 @@ class Sum(SqlMonoid):
             digits = decimal[0] + 10
             value, present_arrow = f"decimal({digits},{scale})", _PresentDecimal(digits, scale)
         present = f"if({{s}}.n > 0, try_cast({{s}}.sum as {value}), null)"
-        return _pieces(self.of, type_, scale, value, present, ArrowPieces(vector.add_fields, present_arrow, lifts.exact_total(type_, scale, decimal[0] if decimal else None)))
+        lift = lifts.exact_total(type_, scale, decimal[0] if decimal else None)
+        return _pieces(self.of, type_, scale, value, present, ArrowPieces(vector.add_fields, present_arrow, lift))
 
 
 @dataclass(frozen=True)
@@ -182,7 +183,8 @@ class Mean(SqlMonoid):
             present = f"cast(try_cast({{s}}.sum as {wide}) / cast(nullif({{s}}.n, 0L) as decimal(20,0)) as {value})"
             return _pieces(self.of, type_, scale, value, present, None)
         present = "cast({s}.sum as double) / nullif({s}.n, 0L)"
-        return _pieces(self.of, type_, scale, "double", present, ArrowPieces(vector.add_fields, _present_mean, lifts.MEAN_OF_FLOATS if scale is None else lifts.exact_total(type_, scale, None)))
+        lift = lifts.MEAN_OF_FLOATS if scale is None else lifts.exact_total(type_, scale, None)
+        return _pieces(self.of, type_, scale, "double", present, ArrowPieces(vector.add_fields, _present_mean, lift))
 
 
 def sum(of: str) -> Sum:

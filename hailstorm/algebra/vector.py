@@ -24,8 +24,7 @@ def add(a: pa.Array, b: pa.Array) -> pa.Array:
 def add_fields(a: pa.StructArray, b: pa.StructArray) -> pa.StructArray:
     """Structs added field by field. No field of a state that is there is null."""
     columns = [add(left, right) for left, right in zip(a.flatten(), b.flatten(), strict=True)]
-    neither = pc.and_(a.is_null(), b.is_null()) if a.null_count and b.null_count else None
-    return pa.StructArray.from_arrays(columns, fields=list(a.type), mask=neither)
+    return pa.StructArray.from_arrays(columns, fields=list(a.type), mask=_neither(a, b))
 
 
 def greatest(a: pa.Array, b: pa.Array) -> pa.Array:
@@ -44,7 +43,7 @@ def whole_numbers(decimals: pa.Array) -> pa.Array:
     low, high = words[0::2], words[1::2]
     unfit = high != (low >> 63)
     if decimals.null_count:
-        unfit |= decimals.is_null().to_numpy(zero_copy_only=False)
+        unfit |= _mask(decimals.is_null())
     return pa.array(low, type=pa.int64(), mask=unfit)
 
 
@@ -78,14 +77,18 @@ def _equal(a: pa.Array, b: pa.Array) -> pa.Array:
 
 
 def _greater_struct(a: pa.StructArray, b: pa.StructArray) -> pa.Array:
-    above: Any = pa.array(np.zeros(len(a), dtype=bool))
-    undecided: Any = pa.array(np.ones(len(a), dtype=bool))
+    """Field by field, and each only in the rows that the fields before it left undecided: mostly the first decides."""
+    above = np.zeros(len(a), dtype=bool)
+    # Where one of the states is null there is nothing to compare: _choose knows.
+    rows = np.flatnonzero(_mask(pc.and_(a.is_valid(), b.is_valid())))
     for left, right in zip(a.flatten(), b.flatten(), strict=True):
-        above = pc.or_(above, pc.and_(undecided, _greater(left, right)))
-        undecided = pc.and_(undecided, _equal(left, right))
-        if not undecided.true_count:
+        if len(rows) < len(a):
+            left, right = left.take(pa.array(rows)), right.take(pa.array(rows))
+        above[rows] = _mask(_greater(left, right))
+        rows = rows[_mask(_equal(left, right))]
+        if not len(rows):
             break
-    return above
+    return pa.array(above)
 
 
 def _choose(a: pa.Array, b: pa.Array, first: pa.Array) -> pa.Array:
@@ -93,5 +96,20 @@ def _choose(a: pa.Array, b: pa.Array, first: pa.Array) -> pa.Array:
     if a.null_count or b.null_count:
         first = pc.or_(pc.and_(first, a.is_valid()), b.is_null())
     rows = np.arange(len(a))
-    rows[~first.to_numpy(zero_copy_only=False)] += len(a)
-    return pa.concat_arrays([a, b]).take(pa.array(rows))
+    rows[~_mask(first)] += len(a)
+    taken = pa.array(rows)
+    if not pa.types.is_struct(a.type):
+        return pa.concat_arrays([a, b]).take(taken)
+    # By field: Arrow takes whole structs at a fraction of the speed.
+    fields = zip(a.flatten(), b.flatten(), strict=True)
+    columns = [pa.concat_arrays([left, right]).take(taken) for left, right in fields]
+    return pa.StructArray.from_arrays(columns, fields=list(a.type), mask=_neither(a, b))
+
+
+def _neither(a: pa.Array, b: pa.Array) -> pa.Array | None:
+    return pc.and_(a.is_null(), b.is_null()) if a.null_count and b.null_count else None
+
+
+def _mask(flags: pa.Array) -> Any:
+    """Booleans without nulls, as numpy has them."""
+    return flags.to_numpy(zero_copy_only=False)
