@@ -38,6 +38,7 @@ class JsonDecoder(Decoder):
     def __init__(self, columns: Columns) -> None:
         super().__init__(columns)
         self.wire = pa.schema([pa.field(field.name, wire_type(field.type)) for field in self.schema])
+        self.told = pa.schema([pa.field(field.name, wire_type(field.type, wide=False)) for field in self.schema])
         self.rewrite = any(has_map(type_) for type_ in self.schema.types)
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
@@ -71,7 +72,7 @@ class JsonDecoder(Decoder):
             for start in range(0, len(values), step):
                 self._parse(values[start : start + step], kept[start : start + step], tables, origins, bad)
         else:
-            suspicion = Suspicion(self.wire)
+            suspicion = Suspicion(self.told)
             looked_at = enumerate(values.to_pylist())
             reasons = {index: reason for index, value in looked_at if (reason := suspicion.of(value))}
             bad |= {int(kept[index]): reason for index, reason in reasons.items()}
@@ -110,7 +111,8 @@ class JsonDecoder(Decoder):
                     _read(joined(value), pa.schema([field]))
                 except pa.ArrowInvalid as alone:
                     if "Failed to convert" in str(alone):
-                        return f"field '{field.name}' is not {spark_name(field.type)}: {_given(str(alone)):.80}"
+                        type_ = spark_name(self.schema.field(field.name).type)
+                        return f"field '{field.name}' is not {type_}: {_given(str(alone)):.80}"
             return f"is not valid JSON: {error}".removesuffix(" in row 0").replace("JSON parse error: ", "")
         raise AssertionError("a record that parses alone was refused in company")
 

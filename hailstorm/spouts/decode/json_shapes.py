@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from hailstorm.errors import TopologyError
 from hailstorm.spouts.decode.decoder import Indexes
-from hailstorm.spouts.decode.leaves import parsed
+from hailstorm.spouts.decode.leaves import narrowed, parsed
 from hailstorm.spouts.decode.types import spark_name
 
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -24,18 +24,26 @@ _INTEGER = re.compile("-?(0|[1-9][0-9]*)")
 _ELEMENTS = msgspec.json.Decoder(list[msgspec.Raw])
 
 
-def wire_type(type_: pa.DataType) -> pa.DataType:
-    """The type that the parser is told to read for a column of this type."""
+def wire_type(type_: pa.DataType, *, wide: bool = True) -> pa.DataType:
+    """The type that the parser is told to read for a column of this type.
+
+    Decimals are read `wide`, because the parser compares the digits of the text with the precision, and not the
+    digits of the value: it would read 99999 as DECIMAL(6,2).
+    """
+    if wide and pa.types.is_decimal(type_):
+        return pa.decimal128(38, type_.scale)
     if pa.types.is_timestamp(type_) or pa.types.is_date(type_) or pa.types.is_binary(type_):
         return pa.string()
     if pa.types.is_map(type_):
         if not (pa.types.is_string(type_.key_type) or pa.types.is_integer(type_.key_type)):
             raise TopologyError(43, f"a map in JSON has STRING or integer keys, not {type_.key_type}")
-        return pa.list_(pa.struct([("key", wire_type(type_.key_type)), ("value", wire_type(type_.item_type))]))
+        return pa.list_(
+            pa.struct([("key", wire_type(type_.key_type, wide=wide)), ("value", wire_type(type_.item_type, wide=wide))])
+        )
     if pa.types.is_list(type_):
-        return pa.list_(wire_type(type_.value_type))
+        return pa.list_(wire_type(type_.value_type, wide=wide))
     if pa.types.is_struct(type_):
-        return pa.struct([pa.field(field.name, wire_type(field.type)) for field in type_])
+        return pa.struct([pa.field(field.name, wire_type(field.type, wide=wide)) for field in type_])
     return type_
 
 
@@ -45,14 +53,14 @@ def has_map(type_: pa.DataType) -> bool:
 
 def shaped(array: pa.Array, type_: pa.DataType, owner: Indexes, field: str, bad: dict[int, str]) -> pa.Array:
     """What was parsed, as the type. `owner` is the record of each element: a text that does not fit makes it bad."""
-    if array.type == type_:
-        return array
-    if pa.types.is_string(array.type):
-        values, failed = parsed(array, type_)
+    if pa.types.is_decimal(type_) or (pa.types.is_string(array.type) and not pa.types.is_string(type_)):
+        values, failed = narrowed(array, type_) if pa.types.is_decimal(type_) else parsed(array, type_)
         for index in failed:
             reason = f"field '{field}' is not {spark_name(type_)}: {array[index].as_py()!r:.80}"
             bad.setdefault(int(owner[index]), reason)
         return values
+    if array.type == type_:
+        return array
     nothing = array.is_null()
     if pa.types.is_struct(type_):
         parts = [

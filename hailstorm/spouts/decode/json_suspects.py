@@ -52,8 +52,10 @@ _KINDS: dict[type, str] = {
 
 
 class Suspicion:
-    def __init__(self, wire: pa.Schema) -> None:
-        self._fields = list(wire)
+    """`told` is what the reader is told to read, but with decimals as they are declared."""
+
+    def __init__(self, told: pa.Schema) -> None:
+        self._fields = list(told)
 
     def of(self, record: bytes) -> str | None:
         """Why the record is surely bad, or None."""

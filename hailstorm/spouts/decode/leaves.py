@@ -9,6 +9,7 @@ from __future__ import annotations
 import binascii
 from collections.abc import Callable
 from datetime import date, datetime
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,14 @@ def parsed(texts: pa.StringArray, type_: pa.DataType) -> tuple[pa.Array, list[in
         # Arrow would read 0x1F.
         return _isolated(pc.if_else(pc.match_substring(texts, "x", ignore_case=True), "?", texts), _caster(type_), int)
     return _isolated(texts, _caster(type_), _PYTHON.get(type_))
+
+
+def narrowed(decimals: pa.Array, type_: pa.DataType) -> tuple[pa.Array, list[int]]:
+    """Decimals of the right scale in their declared precision, and the indexes of those that are too large for it."""
+    largest = pa.scalar(Decimal((0, (9,) * type_.precision, -type_.scale)), pa.decimal128(38, type_.scale))
+    fits = pc.less_equal(pc.abs(decimals), largest)
+    kept = pc.if_else(fits, decimals, pa.scalar(None, decimals.type))
+    return pc.cast(kept, type_), np.flatnonzero(~np.asarray(pc.fill_null(fits, True))).tolist()
 
 
 def not_utf8(values: pa.BinaryArray) -> Indexes:
