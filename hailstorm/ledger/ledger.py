@@ -117,7 +117,7 @@ class Ledger:
                 8,
                 f"another driver has made commit {commit.commit}"
                 + (f" (epoch {theirs.epoch}, ours {commit.epoch})" if theirs else ""),
-                hint="This run stops, and nothing is lost: the other one goes on. Stop it first if you want to run here.",
+                hint="This run stops, and nothing is lost: the other one goes on. Stop it first to run here.",
             )
         fault("after-commit")
         self.head = self.head.after(commit)

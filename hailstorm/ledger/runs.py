@@ -65,8 +65,10 @@ def merge_runs(tables: Sequence[pa.Table], key: Sequence[str], drop_deleted: boo
 
     `drop_deleted` leaves out tombstones: right only when no older run may hold the key.
     """
-    table = pa.concat_tables(tables).combine_chunks() if len(tables) > 1 else tables[0]
+    table = tables[0]
     if len(tables) > 1:
+        # A fold may have got a monoid, or a wider type, since its older runs were written.
+        table = pa.concat_tables(tables, promote_options="permissive").combine_chunks()
         # A stable sort keeps newer rows first among equal hashes; on sorted pieces timsort is a merge.
         order = np.argsort(hashes_of(table), kind="stable")
         keep = first_of_each_key(hashes_of(table)[order], table.select(list(key)), order)
@@ -79,7 +81,8 @@ def merge_runs(tables: Sequence[pa.Table], key: Sequence[str], drop_deleted: boo
 def first_of_each_key(hashes: Hashes, keys: pa.Table, order: Positions) -> npt.NDArray[np.bool_]:
     """Which places of `order` hold the first row of their key, given hashes sorted in that order.
 
-    Equal hashes nearly always mean equal keys; a group of equal hashes with different keys is looked at in Python.
+    Equal hashes mean equal keys, but for collisions and for members, which all have the hash of their group: those
+    are told apart by the keys themselves.
     """
     keep = np.ones(len(order), dtype=np.bool_)
     if len(order) < 2:
@@ -91,13 +94,11 @@ def first_of_each_key(hashes: Hashes, keys: pa.Table, order: Positions) -> npt.N
     if not keys.num_columns:
         return keep
     same = equal_keys(keys, order[repeats], keys, order[repeats - 1])
-    for place in np.unique(hashes[repeats[~same]]):
-        group = np.flatnonzero(hashes == place)
-        seen: set[tuple[object, ...]] = set()
-        for i in group:
-            values = tuple(column[int(order[i])].as_py() for column in keys.columns)
-            keep[i] = values not in seen
-            seen.add(values)
+    if not same.all():
+        mixed = np.flatnonzero(np.isin(hashes, hashes[repeats[~same]]))
+        _, first = np.unique(_key_numbers(keys, order[mixed]), return_index=True)
+        keep[mixed] = False
+        keep[mixed[first]] = True
     return keep
 
 
@@ -106,6 +107,34 @@ def equal_keys(left: pa.Table, left_at: Positions, right: pa.Table, right_at: Po
     equal = np.ones(len(left_at), dtype=np.bool_)
     left_indices, right_indices = pa.array(left_at), pa.array(right_at)
     for a, b in zip(left.columns, right.columns, strict=True):
-        same = pc.equal(a.take(left_indices), b.take(right_indices))
-        equal &= same.to_numpy() if isinstance(same, pa.ChunkedArray) else same.to_numpy(zero_copy_only=False)
+        equal &= _equal(_one_chunk(a.take(left_indices)), _one_chunk(b.take(right_indices)))
     return equal
+
+
+def _equal(a: pa.Array, b: pa.Array) -> npt.NDArray[np.bool_]:
+    if pa.types.is_nested(a.type):
+        return _equal(_as_text(a), _as_text(b))
+    same = pc.equal(a, b)
+    if pa.types.is_floating(a.type):
+        same = pc.or_(same, pc.and_(pc.is_nan(a), pc.is_nan(b)))  # to Spark they are one key
+    return same.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+
+
+def _key_numbers(keys: pa.Table, at: Positions) -> Positions:
+    """A number for each of these rows: rows with equal keys, and only those, have equal numbers."""
+    numbers = np.zeros(len(at), dtype=np.int64)
+    for column in keys.columns:
+        values = _one_chunk(column.take(pa.array(at)))
+        values = _as_text(values) if pa.types.is_nested(values.type) else values
+        codes = values.dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        _, numbers = np.unique(numbers * len(at) + codes, return_inverse=True)
+    return numbers
+
+
+def _as_text(nested: pa.Array) -> pa.Array:
+    """Lists and structs, which Arrow does not compare. As keys they are rare, so Python may do it."""
+    return pa.array([repr(value) for value in nested.to_pylist()], pa.string())
+
+
+def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
