@@ -4,6 +4,7 @@
       TopologyError      HS-TOP  what a user declared is wrong; found before anything runs
       LawError           HS-LAW  a monoid breaks a law; carries the counterexample
       LogError           HS-LOG  a log cannot be read or written
+        TransientLogError        ... and trying again may help
       SinkError          HS-SNK  a sink cannot be opened or written
         TransientSinkError       ... and trying again may help
       LedgerError        HS-LED  the ledger cannot be opened, read or written
@@ -95,6 +96,10 @@ class LawError(HailstormError):
 
 class LogError(HailstormError):
     family = "HS-LOG"
+
+
+class TransientLogError(LogError):
+    """The log may answer later: the negotiator may wait and ask again."""
 
 
 class SinkError(HailstormError):
