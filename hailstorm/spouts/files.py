@@ -37,6 +37,7 @@ _CHUNK_BYTES = 4 << 20  # what a reader reads at least to find one line
 _LOOK_BYTES = 256 << 20  # what one look indexes: the driver must not be away for minutes
 _HEAD = 1024
 _MAGIC = re.compile(r"[*?\[]")
+_GZ = b"\x1f\x8b"
 _MARK = b"\xef\xbb\xbf"  # a byte order mark is not part of the first line
 
 
@@ -142,6 +143,8 @@ class Files:
         done = until.get(file.number, 0) if file else 0
         whole = _is_gz(path) or not self.grows
         size = path.stat().st_size
+        if _is_gz(path) and size < len(_GZ):
+            return size
         try:
             found = list(_complete_lines(path, done, whole))
         except EOFError:
@@ -178,8 +181,9 @@ class Files:
 
     def _index(self) -> FileIndex:
         folder, pattern = self._folder()
-        readable = re.sub(r"[^\w.-]+", "_", pattern).strip("_") or "all"
-        name = f"{readable}-{zlib.crc32(pattern.encode()):08x}"
+        # Whatever decides which lines there are is in the name: other lines need other offsets.
+        decides = f"{pattern} {self.format or 'by name'} {'grows' if self.grows else 'complete'}"
+        name = f"{re.sub(r'[^a-zA-Z0-9.]+', '-', decides).strip('-')}-{zlib.crc32(decides.encode()):08x}"
         return FileIndex((Path(self.index) if self.index else folder / ".hailstorm-files") / name)
 
     def _format(self, name: str) -> Format | None:

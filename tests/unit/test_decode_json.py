@@ -117,7 +117,9 @@ values = st.recursive(
     max_leaves=6,
 )
 objects = st.dictionaries(st.sampled_from([*"astdlz", "é"]), values, max_size=5).map(lambda o: json.dumps(o).encode())
-pieces = st.lists(st.sampled_from([b"{", b"}", b'"', b":", b",", b"\n", b" ", b'"a"', b"1", b"null", b"[", b"]", b"\\"]))
+pieces = st.lists(
+    st.sampled_from([b"{", b"}", b'"', b":", b",", b"\n", b" ", b'"a"', b"1", b"null", b"[", b"]", b"\\"])
+)
 any_record = st.sampled_from(ADVERSARIAL) | objects | pieces.map(b"".join) | st.binary(max_size=12) | st.none()
 
 
@@ -233,7 +235,12 @@ def test_a_map_key_that_is_not_the_integer_it_should_be_is_bad(key: str) -> None
 
 
 def test_mixed_forms_of_time_in_one_batch_are_all_read() -> None:
-    forms = ["2024-01-02T03:04:05Z", "2024-01-02 03:04:05", "2024-01-02T03:04:05.0000000001Z", "2024-01-02T05:04:05+0200"]
+    forms = [
+        "2024-01-02T03:04:05Z",
+        "2024-01-02 03:04:05",
+        "2024-01-02T03:04:05.0000000001Z",
+        "2024-01-02T05:04:05+0200",
+    ]
     result = decoded([("a", "timestamp")], *(b'{"a":"%s"}' % form.encode() for form in forms))
     assert set(result.rows.column("a").to_pylist()) == {datetime(2024, 1, 2, 3, 4, 5, tzinfo=UTC)}
 

@@ -23,7 +23,14 @@ def decoded(decode: Any, schema: list[tuple[str, str]], *values: bytes | None) -
 
 
 def test_csv_fields_get_their_types_and_empty_ones_are_null() -> None:
-    schema = [("n", "int"), ("s", "string"), ("d", "decimal(6,2)"), ("t", "timestamp"), ("day", "date"), ("x", "double")]
+    schema = [
+        ("n", "int"),
+        ("s", "string"),
+        ("d", "decimal(6,2)"),
+        ("t", "timestamp"),
+        ("day", "date"),
+        ("x", "double"),
+    ]
     result = decoded("csv", schema, b"1,a b,1.5,2024-01-02T03:04:05Z,2024-01-02,0.5", b",,,,,")
     assert result.bad == []
     assert result.rows.to_pylist() == [
@@ -89,7 +96,9 @@ def test_bytes_are_one_binary_column_as_they_are() -> None:
     assert decoded("bytes", [("body", "binary")], b"\xff", None).rows.column("body").to_pylist() == [b"\xff", None]
 
 
-@pytest.mark.parametrize(("decode", "schema"), [("text", [("a", "int")]), ("bytes", [("a", "binary"), ("b", "binary")])])
+@pytest.mark.parametrize(
+    ("decode", "schema"), [("text", [("a", "int")]), ("bytes", [("a", "binary"), ("b", "binary")])]
+)
 def test_text_and_bytes_need_a_schema_of_one_column(decode: str, schema: list[tuple[str, str]]) -> None:
     with pytest.raises(TopologyError, match="one column"):
         decoder(decode, schema)
@@ -116,7 +125,9 @@ def by_commas(value: bytes) -> Any:
 
 
 def test_ones_own_function_gives_none_one_or_several_rows() -> None:
-    result = decoded(by_commas, [("word", "string"), ("n", "bigint")], b"a,bb", b"skip", b"boom", b"typo", b"number", b"c")
+    result = decoded(
+        by_commas, [("word", "string"), ("n", "bigint")], b"a,bb", b"skip", b"boom", b"typo", b"number", b"c"
+    )
     assert result.rows.to_pylist() == [{"word": "a", "n": 1}, {"word": "bb", "n": 2}, {"word": "c", "n": 1}]
     assert result.origin.tolist() == [0, 0, 5]
     assert result.bad == [

@@ -50,6 +50,8 @@ def test_what_is_not_a_type_is_refused(text: str) -> None:
         arrow_type(text)
 
 
-@pytest.mark.parametrize("text", ["BIGINT", "DECIMAL(10,2)", "MAP<STRING, ARRAY<DATE>>", "STRUCT<a: INT, b: TIMESTAMP_NTZ>"])
+@pytest.mark.parametrize(
+    "text", ["BIGINT", "DECIMAL(10,2)", "MAP<STRING, ARRAY<DATE>>", "STRUCT<a: INT, b: TIMESTAMP_NTZ>"]
+)
 def test_a_type_is_spoken_as_it_is_written(text: str) -> None:
     assert spark_name(arrow_type(text)) == text
