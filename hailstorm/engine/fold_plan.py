@@ -20,9 +20,11 @@ from hailstorm.engine.flow import Flow, arrow_schema
 from hailstorm.engine.own import OwnMerge, OwnPresent
 from hailstorm.engine.stages.deposit import RefuseNullKeys
 from hailstorm.engine.stages.fold import FOUND, MEMBERS, OLD, PRIOR, STATE, Cell, FoldShape, LookUp, WriteFold
+from hailstorm.engine.stages.group import GroupRows, Lifted, can_reduce
 from hailstorm.engine.stages.members import SIGN, ReplaceMembers
 from hailstorm.engine.stages.read import HIDDEN, TIME
 from hailstorm.errors import TopologyError
+from hailstorm.ledger.hashing import can_hash
 from hailstorm.ledger.runs import HASH
 from hailstorm.topology.step import Fold, Step
 
@@ -65,8 +67,12 @@ class FoldPlan:
             feeds=self.feeds,
         )
         self.keys = {name: arrow_schema(rows).field(name) for name in self.step.key}
-        delta = self._aggregated(rows, bound)
         values = pa.schema([(b.name, b.cell.value_type) for b in bound])
+        lifts = self._lifts_in_arrow(bound)
+        if lifts is None:
+            delta = self.flow.over(self._aggregated(rows, bound))
+        else:
+            delta = self.flow.then(GroupRows(self.step.key, lifts))
         return self._written(delta, bound, shape), values, self._rejects(rows)
 
     def key_field(self, name: str) -> pa.Field:
@@ -93,13 +99,33 @@ class FoldPlan:
         grouped = rows.groupBy(*(f"`{name}`" for name in self.step.key)).agg(*lifts, *extra)
         return grouped.withColumn(HASH, F.xxhash64(*(f"`{name}`" for name in self.step.key)))
 
-    def _written(self, delta: DataFrame, bound: list[Bound], shape: FoldShape) -> DataFrame:
-        flow = self.flow.over(delta).then(LookUp(shape), self._looked_up_schema(bound))
+    def _lifts_in_arrow(self, bound: list[Bound]) -> tuple[Lifted, ...] | None:
+        """How to aggregate in the pass that holds the rows; None when the JVM has to.
+
+        One task holds all rows of a key. Inputs must be columns as they are, and of types whose order and equality
+        are the same in Arrow and in Spark.
+        """
+        flow, types = self.flow, self.flow.schema
+        if self.tasks > 1 or not flow.stages or not all(can_hash(types.field(name).type) for name in self.step.key):
+            return None
+        lifts = []
+        for b in bound:
+            lift = b.pieces.arrow.lift if b.pieces.arrow else None
+            if lift is None or b.cell.merge is None or not all(name in types.names for name in b.monoid.inputs):
+                return None
+            extreme = any(function in ("min", "max") for _, function in lift.aggregates)
+            if extreme and not can_reduce([types.field(name).type for name in b.monoid.inputs]):
+                return None
+            lifts.append(Lifted(b.name, b.monoid.inputs, lift))
+        return tuple(lifts)
+
+    def _written(self, delta: Flow, bound: list[Bound], shape: FoldShape) -> DataFrame:
+        flow = delta.then(LookUp(shape), self._looked_up_schema(bound))
         if any(b.cell.merge is None for b in bound):
             kept = [name for name in flow.schema.names if not name.startswith(PRIOR)]
             merged = flow.dataframe().selectExpr(*(self._merged(name, bound) for name in kept))
             presented = [
-                f"{b.pieces.present.format(s=f'`{STATE}{b.name}`')} AS `{b.name}`"
+                f"{b.pieces.present.replace('{s}', f'`{STATE}{b.name}`')} AS `{b.name}`"
                 for b in bound
                 if b.cell.own_state and b.cell.present is None
             ]
@@ -110,7 +136,7 @@ class FoldPlan:
         for b in bound:
             if column == STATE + b.name and b.cell.merge is None and not self.replaces:
                 prior, delta = f"`{PRIOR}{b.name}`", f"`{STATE}{b.name}`"
-                both = b.pieces.merge.format(a=prior, b=delta)
+                both = b.pieces.merge.replace("{a}", prior).replace("{b}", delta)
                 return f"CASE WHEN {prior} IS NULL THEN {delta} WHEN {delta} IS NULL THEN {prior} ELSE {both} END AS {delta}"
         return f"`{column}`"
 
@@ -190,11 +216,14 @@ class TableFoldPlan(FoldPlan):
     def lift(self, pieces: Pieces) -> str:
         if self.replaces or pieces.retract is None:
             return pieces.lift
-        return pieces.retract.format(sign=f"`{SIGN}`")
+        return pieces.retract.replace("{sign}", f"`{SIGN}`")
 
     def extra(self) -> list[Any]:
         counted = F.expr("sum(IF(_live, 1L, 0L))") if self.replaces else F.sum(F.expr(f"CAST({SIGN} AS BIGINT)"))
         return [counted.alias(MEMBERS)]
+
+    def _lifts_in_arrow(self, bound: list[Bound]) -> tuple[Lifted, ...] | None:
+        return None  # rows that go are the JVM's to subtract
 
     def _signed(self) -> DataFrame:
         """Each change as the row that goes (-1) and the row that comes (+1)."""

@@ -1,0 +1,142 @@
+"""Grouping in Arrow: one row per key with the lifted state, without a trip through the JVM.
+
+Runs in the pass that already holds the rows, when every monoid of the fold can be lifted in Arrow. The fold has to
+sort by hash anyway, so sorting is also how it groups: rows of one key are neighbours, and sums are taken between
+their borders. It gives what Spark's `groupBy(key).agg(lift)` gives, sorted by hash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from hailstorm.algebra.monoid import ArrowLift
+from hailstorm.engine.stages.chain import Batches, Task
+from hailstorm.engine.stages.fold import STATE
+from hailstorm.engine.stages.read import TIME
+from hailstorm.ledger.hashing import hash_columns
+from hailstorm.ledger.runs import HASH, Positions, equal_keys
+
+_NUMBERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float64())
+
+
+@dataclass(frozen=True)
+class Lifted:
+    """One monoid: the columns it reads, and how it lifts them."""
+
+    name: str
+    inputs: tuple[str, ...]
+    lift: ArrowLift
+
+
+@dataclass(frozen=True)
+class GroupRows:
+    key: tuple[str, ...]
+    lifts: tuple[Lifted, ...]
+
+    phase = "merge"
+
+    def __call__(self, batches: Batches, task: Task) -> Batches:
+        kept = [batch for batch in batches if batch.num_rows]
+        if kept:
+            yield self._grouped(pa.Table.from_batches(kept).combine_chunks())
+
+    def _grouped(self, rows: pa.Table) -> pa.RecordBatch:
+        keys = rows.select(list(self.key))
+        hashes = self._hashes(keys, rows.num_rows)
+        order = np.argsort(hashes, kind="stable")
+        order, starts = self._groups(keys, hashes, order)
+        indices = pa.array(order)
+        columns: dict[str, pa.Array] = {
+            name: keys.column(name).combine_chunks().take(indices.take(pa.array(starts))) for name in self.key
+        }
+        sorted_columns: dict[str, pa.Array] = {}
+        for name in {name for lifted in self.lifts for name in lifted.inputs}:
+            sorted_columns[name] = rows.column(name).combine_chunks().take(indices)
+        for lifted in self.lifts:
+            inputs = [sorted_columns[name] for name in lifted.inputs]
+            prepared = lifted.lift.prepare(inputs) if lifted.lift.prepare else inputs
+            results = [
+                reduced(None if i is None else prepared[i], function, starts, len(order))
+                for i, function in lifted.lift.aggregates
+            ]
+            columns[STATE + lifted.name] = lifted.lift.state(results)
+        time = rows.column("_time").combine_chunks().cast(pa.int64()).take(indices)
+        columns["_time"] = reduced(time, "max", starts, len(order)).cast(TIME)
+        columns[HASH] = pa.array(hashes[order[starts]])
+        return pa.RecordBatch.from_pydict(columns)
+
+    def _hashes(self, keys: pa.Table, count: int) -> npt.NDArray[np.int64]:
+        if not self.key:
+            return np.zeros(count, dtype=np.int64)
+        return hash_columns([column.combine_chunks() for column in keys.columns])
+
+    def _groups(self, keys: pa.Table, hashes: npt.NDArray[np.int64], order: Positions) -> tuple[Positions, Positions]:
+        """The order in which rows of one key are neighbours, and where each key begins."""
+        sorted_hashes = hashes[order]
+        same = sorted_hashes[1:] == sorted_hashes[:-1]
+        if self.key and same.any():
+            neighbours = np.flatnonzero(same)
+            equal = _equal_or_both_null(keys, order[neighbours + 1], order[neighbours])
+            if not equal.all():
+                # Different keys of one hash are mixed up: number the keys, and sort by that, too.
+                numbers = _key_numbers(keys)
+                order = np.lexsort((numbers, hashes))
+                numbers = numbers[order]
+                same = numbers[1:] == numbers[:-1]
+        return order, np.concatenate(([0], np.flatnonzero(~same) + 1)).astype(np.int64)
+
+
+def reduced(column: pa.Array | None, function: str, starts: Positions, count: int) -> pa.Array:
+    """An aggregate of each group of neighbours: count_all, count, sum, min or max. Null for a group of nulls."""
+    if column is None or function == "count_all":
+        return pa.array(np.diff(np.append(starts, count)))
+    if function == "count":
+        if not column.null_count:
+            return pa.array(np.diff(np.append(starts, count)))
+        valid = column.is_valid().to_numpy(zero_copy_only=False).astype(np.int64)
+        return pa.array(np.add.reduceat(valid, starts))
+    if column.type not in _NUMBERS or (column.null_count and function != "sum"):
+        return _reduced_by_arrow(column, function, starts, count)
+    values = (column.fill_null(0) if column.null_count else column).to_numpy(zero_copy_only=False)
+    if function == "sum":
+        wide = values if column.type == pa.float64() else values.astype(np.int64, copy=False)
+        empty = None
+        if column.null_count:
+            empty = reduced(column, "count", starts, count).to_numpy() == 0
+        return pa.array(np.add.reduceat(wide, starts), mask=empty)
+    best = np.maximum if function == "max" else np.minimum
+    return pa.array(best.reduceat(values, starts), type=column.type)
+
+
+def _reduced_by_arrow(column: pa.Array, function: str, starts: Positions, count: int) -> pa.Array:
+    groups = np.zeros(count, dtype=np.int64)
+    groups[starts[1:]] = 1
+    table = pa.table({"group": np.cumsum(groups), "value": column})
+    # Without threads the groups come out in the order in which they came in.
+    result = table.group_by("group", use_threads=False).aggregate([("value", function)])
+    return result.column(f"value_{function}").combine_chunks()
+
+
+def _equal_or_both_null(keys: pa.Table, left: Positions, right: Positions) -> npt.NDArray[np.bool_]:
+    if not any(column.null_count for column in keys.columns):
+        return equal_keys(keys, left, keys, right)
+    numbers = _key_numbers(keys)
+    return numbers[left] == numbers[right]
+
+
+def _key_numbers(keys: pa.Table) -> npt.NDArray[np.int64]:
+    """A number for each row such that equal keys, and only they, have equal numbers. Nulls are equal."""
+    numbers = np.zeros(keys.num_rows, dtype=np.int64)
+    for column in keys.columns:
+        codes = column.combine_chunks().dictionary_encode(null_encoding="encode").indices.to_numpy()
+        _, numbers = np.unique(np.stack([numbers, codes.astype(np.int64)]), axis=1, return_inverse=True)
+    return numbers.reshape(-1)
+
+
+def can_reduce(columns: Sequence[pa.DataType]) -> bool:
+    return not any(pa.types.is_nested(type_) or pa.types.is_floating(type_) for type_ in columns)
