@@ -6,6 +6,7 @@ is copied again from the ledger. Tasks share it through the page cache; each wor
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import uuid
 from collections import OrderedDict
@@ -47,9 +48,9 @@ class RunCache:
             table = self._mapped(path)
             if table is None:
                 # Deleted, torn, or another machine's: the ledger's Parquet file is the truth.
-                self.put(step, run.id, pq.read_table(self.store.path(run_name(step, run.id))))
-                table = self._mapped(path)
-                assert table is not None, path
+                truth = pq.read_table(self.store.path(run_name(step, run.id))).combine_chunks()
+                self.put(step, run.id, truth)
+                table = self._mapped(path) or truth  # it may have been deleted again
             found = OpenRun(table, hashes_of(table), run.first, run.last)
             _open_runs[path] = found
             if len(_open_runs) > _KEEP_OPEN:
@@ -60,8 +61,9 @@ class RunCache:
 
     def put(self, step: str, run_id: str, table: pa.Table) -> None:
         """Copy a run's rows into the cache. Not synced: a copy that a crash tears is made again."""
-        path = self.path(step, run_id)
-        write_arrow(table, path)
+        # Deleted while it is written: whoever needs the copy makes it.
+        with contextlib.suppress(FileNotFoundError):
+            write_arrow(table, self.path(step, run_id))
 
     def remove_all_but(self, live: dict[str, set[str]]) -> None:
         """Delete copies of runs that are not live. A task that has one mapped keeps its pages."""

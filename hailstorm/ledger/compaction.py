@@ -49,21 +49,28 @@ def layers_of(runs: Sequence[Run]) -> list[Layer]:
 def layers_to_merge(runs: Sequence[Run]) -> tuple[list[Layer], bool]:
     """The layers that are due to be merged, oldest first, and whether the oldest of all is among them.
 
-    The newest layers are looked at first: a stretch of FAN_IN layers none of which is of a higher class than the
-    first of the stretch. A smaller layer between larger ones is taken along.
+    The newest layers are looked at first: a stretch that ends in a tier, which is a first layer of some class and the
+    older ones up to the next of a higher class. Smaller layers within a tier are taken along. A tier is full when it
+    has FAN_IN layers of its class, or twice as many of any: else ticks of mixed sizes would pile up small layers
+    between the large ones.
     """
     layers = layers_of(runs)
     stretch: list[Layer] = []
-    highest = -1
+    tier: list[Layer] = []
     for layer in reversed(layers):
-        if layer.size_class > highest:
-            if sum(1 for one in stretch if one.size_class == highest) >= FAN_IN:
+        if not tier or layer.size_class > tier[0].size_class:
+            if _is_full(tier):
                 break
-            highest = layer.size_class
+            tier = []
+        tier.append(layer)
         stretch.append(layer)
-    if sum(1 for one in stretch if one.size_class == highest) < FAN_IN:
+    if not _is_full(tier):
         return [], False
     return stretch[::-1], len(stretch) == len(layers)
+
+
+def _is_full(tier: Sequence[Layer]) -> bool:
+    return len(tier) >= 2 * FAN_IN or sum(layer.size_class == tier[0].size_class for layer in tier) >= FAN_IN
 
 
 def compact(

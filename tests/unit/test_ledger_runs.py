@@ -87,7 +87,7 @@ def test_a_lookup_finds_the_newest_row_of_every_key(
     hashes, made = case
     missing = {("nowhere", 0): data.draw(HASHES), ("a", 9): data.draw(HASHES)}
     asked = data.draw(st.lists(st.sampled_from([*hashes, *missing]), unique=True, min_size=1))
-    queries = table_of({key: (0, 0, False) for key in asked}, {**hashes, **missing})
+    queries = table_of(dict.fromkeys(asked, (0, 0, False)), {**hashes, **missing})
     matches = look_up(queries, ["word", "place"], [opened(table_of(layer, hashes)) for layer in reversed(made)])
     whole = newest(made)
     rows = zip(
