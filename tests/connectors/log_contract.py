@@ -7,6 +7,7 @@ records at the end of a partition, visible when it returns) and the two flags be
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import random
 import threading
@@ -54,7 +55,7 @@ class LogContract:
         for _ in range(4):
             harness.append(some(10), 0)
             seen.append((source.earliest(), source.latest()))
-        for (earliest, latest), (earliest_after, latest_after) in zip(seen, seen[1:], strict=False):
+        for (earliest, latest), (earliest_after, latest_after) in itertools.pairwise(seen):
             assert all(earliest[p] <= earliest_after[p] for p in earliest)
             assert all(latest[p] <= latest_after[p] for p in latest)
             assert latest_after[0] >= latest[0] + 10
@@ -110,7 +111,7 @@ class LogContract:
         chance = random.Random(7)
         for _ in range(5):
             cuts = sorted({start, end, *(chance.randint(start, end) for _ in range(6))})
-            parts = [read(source, 0, low, high) for low, high in zip(cuts, cuts[1:], strict=False)]
+            parts = [read(source, 0, low, high) for low, high in itertools.pairwise(cuts)]
             assert pa.concat_tables(parts).combine_chunks().equals(whole)
 
     def test_a_long_range_comes_in_batches_of_bounded_size(self, harness: Harness) -> None:

@@ -145,7 +145,7 @@ def test_a_file_that_is_gone_is_missed_only_when_it_is_asked_for(tmp_path: Path)
     source.latest()
     (tmp_path / "a.txt").unlink()
     assert lines(source, 1) == {1: b"two"}
-    with pytest.raises(LogError, match="a.txt is gone"):
+    with pytest.raises(LogError, match=r"a\.txt is gone"):
         list(source.read(0, 0, 1))
 
 

@@ -128,7 +128,8 @@ def test_other_readers_can_read_the_segments(tmp_path: Path) -> None:
     log = Log(tmp_path / "log")
     for number in range(20):
         log.append([{"n": number}], key="n")
-    rows = duckdb.sql(f"select \"offset\", decode(value) from '{tmp_path}/log/p0/*.parquet' order by 1").fetchall()
+    query = f"select \"offset\", decode(value) from '{tmp_path}/log/p0/*.parquet' order by 1"
+    rows = duckdb.connect().execute(query).fetchall()
     assert rows == [(number, f'{{"n":{number}}}') for number in range(20)]
 
 
@@ -281,7 +282,7 @@ def test_a_disk_that_is_full_leaves_nothing_of_an_append(tmp_path: Path, monkeyp
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", full)
-        with pytest.raises(LogError, match="cannot append to .*: No space left on device"):
+        with pytest.raises(LogError, match=r"cannot append to .*: No space left on device"):
             log.append(["b"])
     assert [name for name in os.listdir(tmp_path / "log/p0") if name.startswith(".writing")] == []
     assert log.append(["c"]) == {0: range(1, 2)}

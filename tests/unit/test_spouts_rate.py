@@ -18,7 +18,7 @@ NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 
 
 def read(rate: Rate, partition: int, start: int, end: int) -> list[dict[str, Any]]:
-    return pa.Table.from_batches(rate.read(partition, start, end)).to_pylist()
+    return list(pa.Table.from_batches(rate.read(partition, start, end)).to_pylist())
 
 
 def test_values_count_over_all_partitions_and_times_follow_the_rate() -> None:
