@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import hailstorm.algebra as hs
@@ -83,7 +84,10 @@ CASES = {
     "set_list": Case(hs.set("list"), "sort_array(collect_set(list))"),
     "map_sum": Case(hs.map_sum("kind", "l % 50")),
     "map_sum_d": Case(hs.map_sum("day", "d")),
-    "histogram": Case(hs.histogram("i", -10, 0, 2.5), f"array({', '.join(('count_if(i < -10)', 'count_if(i >= -10 and i < 0)', 'count_if(i >= 0 and i < 2.5)', 'count_if(i >= 2.5)'))})"),
+    "histogram": Case(
+        hs.histogram("i", -10, 0, 2.5),
+        "array(count_if(i < -10), count_if(i >= -10 and i < 0), count_if(i >= 0 and i < 2.5), count_if(i >= 2.5))",
+    ),
     "bitmap": Case(hs.bitmap("i"), "count(distinct i)"),
     "frequent": Case(hs.frequent("kind", 3, capacity=50)),
     "count_distinct": Case(hs.count_distinct("s"), "count(distinct s)", close=0.02),
@@ -122,17 +126,20 @@ def some_rows(count: int) -> list[tuple[Any, ...]]:
     return rows
 
 
-def lifted(rows: DataFrame, *by: str) -> DataFrame:
+Cases = Mapping[str, Case]
+
+
+def lifted(rows: DataFrame, *by: str, cases: Cases = CASES) -> DataFrame:
     from pyspark.sql.functions import expr
 
-    return rows.groupBy(*by).agg(*(expr(case.pieces.lift).alias(name) for name, case in CASES.items()))
+    return rows.groupBy(*by).agg(*(expr(case.pieces.lift).alias(name) for name, case in cases.items()))
 
 
-def merged(spark: SparkSession, left: pa.Table, right: pa.Table) -> pa.Table:
+def merged(spark: SparkSession, left: pa.Table, right: pa.Table, cases: Cases = CASES) -> pa.Table:
     """Merge two tables of states, row by row, as the engine does: in a projection over backquoted names."""
-    names = ["k", *(f"a_{n}" for n in CASES), *(f"b_{n}" for n in CASES)]
-    both = pa.table([left["k"], *(left[n] for n in CASES), *(right[n] for n in CASES)], names=names)
-    return spark.createDataFrame(both).selectExpr("k", *(merge_or_zero(n, c.pieces) for n, c in CASES.items())).toArrow()
+    names = ["k", *(f"a_{n}" for n in cases), *(f"b_{n}" for n in cases)]
+    both = pa.table([left["k"], *(left[n] for n in cases), *(right[n] for n in cases)], names=names)
+    return spark.createDataFrame(both).selectExpr("k", *(merge_or_zero(n, c.pieces) for n, c in cases.items())).toArrow()
 
 
 def merge_or_zero(name: str, pieces: Pieces) -> str:
@@ -141,8 +148,8 @@ def merge_or_zero(name: str, pieces: Pieces) -> str:
     return f"case when {a} is null then {b} when {b} is null then {a} else {merge} end as {name}"
 
 
-def presented(frame: DataFrame) -> DataFrame:
-    return frame.selectExpr("k", *(f"{c.pieces.present.replace('{s}', f'`{n}`')} as {n}" for n, c in CASES.items()))
+def presented(frame: DataFrame, cases: Cases = CASES) -> DataFrame:
+    return frame.selectExpr("k", *(f"{c.pieces.present.replace('{s}', f'`{n}`')} as {n}" for n, c in cases.items()))
 
 
 def by_key(table: pa.Table) -> dict[int, dict[str, Any]]:
@@ -195,7 +202,7 @@ def parts(rows: DataFrame) -> list[pa.Table]:
     cuts = lifted(rows.where("not (cut = 3 and k = 4)"), "k", "cut").toArrow()
     tables = []
     for cut in range(CUTS):
-        found = by_key(cuts.filter(pa.compute.equal(cuts["cut"], cut)))
+        found = by_key(cuts.filter(pc.equal(cuts["cut"], cut)))
         picked = [found.get(k, {"k": k}) for k in range(KEYS)]
         tables.append(pa.Table.from_pylist(picked, schema=cuts.schema.remove(1)))
     return tables
@@ -233,7 +240,7 @@ def test_maps_and_frequent_values_are_those_of_plain_python(rows: DataFrame, val
         if row.kind is not None:
             mine["n"][row.kind] = mine["n"].get(row.kind, 0) + 1
             if row.l is not None:
-                mine["l"][row.kind] = mine["l"].get(row.kind, 0) + int(math.fmod(row.l, 50))
+                mine["l"][row.kind] = mine["l"].get(row.kind, 0) + (abs(row.l) % 50) * (1 if row.l > 0 else -1)
         if row.day is not None and row.d is not None:
             mine["d"][row.day] = mine["d"].get(row.day, 0) + row.d
     for row in values.to_pylist():
@@ -280,22 +287,94 @@ def test_arrow_pieces_give_the_bits_of_the_sql_pieces(spark: SparkSession, parts
 
 
 def test_rows_that_are_taken_back_were_never_there(spark: SparkSession, rows: DataFrame) -> None:
-    """Before: all rows with side 1 or -1. The change takes back those of side -1 and adds them again for key 5."""
+    """A tick that adds the rows of cut 3, and takes back some of the others: all of key 7, those of side -1."""
     from pyspark.sql.functions import expr
 
-    global CASES
-    everything = CASES
-    retractable = {name: case for name, case in CASES.items() if case.pieces.retract}
-    assert {"count", "sum_i", "sum_l", "sum_d", "mean_i", "variance_l", "map_sum", "histogram", "any", "all"} <= set(retractable)
-    try:
-        CASES = retractable
-        before = rows.where("cut < 3")
-        change = rows.where("cut = 3").selectExpr("*", "1 as sign").union(before.where("side = -1 or k = 7").selectExpr("*", "-1 as sign"))
-        after = rows.where("cut = 3 or not (side = -1 or k = 7)")
-        delta = change.groupBy("k").agg(*(expr(c.pieces.retract.replace("{sign}", "sign")).alias(n) for n, c in CASES.items()))
-        states = merged(spark, lifted(before, "k").orderBy("k").toArrow(), delta.orderBy("k").toArrow())
-        expected = lifted(after, "k").toArrow()
-        assert dict(delta.dtypes) == dict(lifted(after, "k").dtypes)
-        assert differences(states, expected, list(CASES), lambda name: None) == []
-    finally:
-        CASES = everything
+    cases = {name: case for name, case in CASES.items() if case.pieces.retract}
+    assert {"count", "sum_i", "sum_l", "sum_d", "mean_i", "variance_l", "map_sum", "histogram", "any", "all"} <= set(cases)
+    before, gone = rows.where("cut < 3"), "(side = -1 or k = 7)"
+    came, went = rows.where("cut = 3 and k <> 7"), before.where(gone)
+    change = came.selectExpr("*", "1 as sign").union(went.selectExpr("*", "-1 as sign"))
+    retracted = ((n, (c.pieces.retract or "").replace("{sign}", "sign")) for n, c in cases.items())
+    delta = change.groupBy("k").agg(*(expr(sql).alias(name) for name, sql in retracted))
+    after = before.where(f"not {gone}").union(came)
+    assert delta.dtypes == lifted(after, "k", cases=cases).dtypes
+    states = merged(spark, lifted(before, "k", cases=cases).orderBy("k").toArrow(), delta.orderBy("k").toArrow(), cases)
+    expected = lifted(after, "k", cases=cases).toArrow()
+    nothing = by_key(states)[7]
+    assert (nothing["count"], nothing["map_sum"], nothing["sum_i"]) == (0, [], {"sum": 0, "n": 0})
+    states = states.filter(pc.not_equal(states["k"], 7))
+    assert differences(states, expected, list(cases), lambda name: None) == []
+
+
+def test_arrow_lifts_give_the_bits_of_the_sql_lifts(rows: DataFrame, whole: pa.Table) -> None:
+    table = rows.drop("pair", "list").toArrow()
+    states, checked = by_key(whole), 0
+    for name, case in CASES.items():
+        lift = case.pieces.arrow.lift if case.pieces.arrow else None
+        if lift is None or not case.pieces.exact or not set(case.monoid.inputs) <= set(table.column_names):
+            continue
+        checked += 1
+        for k in range(KEYS):
+            group = table.filter(pc.equal(table["k"], k)).combine_chunks()
+            inputs = [group[text].chunk(0) for text in case.monoid.inputs]
+            prepared = lift.prepare(inputs) if lift.prepare else inputs
+            results = [aggregate(None if i is None else prepared[i], how, group) for i, how in lift.aggregates]
+            assert repr(lift.state(results).to_pylist()[0]) == repr(states[k][name]), (name, k)
+    assert checked >= 15
+
+
+def aggregate(column: pa.Array | None, how: str, rows: pa.Table) -> pa.Array:
+    if column is None:
+        return pa.array([rows.num_rows])
+    return pa.array([getattr(pc, how)(column).as_py()], pa.int64() if how in ("count", "sum") else column.type)
+
+
+def test_sums_go_on_beyond_a_bigint_and_come_back(spark: SparkSession) -> None:
+    """Spark's own sum fails here, and would fail at every start of the stream."""
+    cases = {"l": Case(hs.sum("l")), "mean": Case(hs.mean("l")), "variance": Case(hs.variance("l"))}
+    values = [2**63 - 1, 2**63 - 1, -(2**63), -(2**63), 7]
+    rows = spark.createDataFrame([(k, v) for k in range(1, 6) for v in values[:k]], "k int, l bigint")
+    got = by_key(presented(spark.createDataFrame(lifted(rows, "k", cases=cases).toArrow()), cases).toArrow())
+    assert [got[k]["l"] for k in range(1, 6)] == [2**63 - 1, None, 2**63 - 2, -2, 5]
+    assert [got[k]["mean"] for k in (2, 4)] == [float(2**63 - 1), -0.5]
+    assert got[2]["variance"] == 0.0
+    assert math.isclose(got[4]["variance"], 2.0**126 * 4 / 3, rel_tol=1e-12)
+
+
+def test_variance_keeps_its_digits_when_values_are_large_and_close(spark: SparkSession) -> None:
+    cases = {"l": Case(hs.variance("l")), "d": Case(hs.variance("d"))}
+    far = "cast(10000000 + (id % 2) / 100 as decimal(10,2)) as d"
+    rows = spark.range(1000).selectExpr("1 as k", "1700000000000000 + id % 2 as l", far)
+    row = by_key(presented(lifted(rows, "k", cases=cases), cases).toArrow())[1]
+    assert math.isclose(row["l"], 0.25 * 1000 / 999, rel_tol=1e-15)
+    assert math.isclose(row["d"], 0.25e-4 * 1000 / 999, rel_tol=1e-15)
+
+
+def test_sketches_stay_within_their_documented_error(spark: SparkSession) -> None:
+    """200,000 rows in ten ticks, merged one after the other: the errors of ten merges together."""
+    count, ticks, capacity = 200_000, 10, 100
+    cases = {
+        "different": Case(hs.count_distinct("l")),
+        "ranks": Case(hs.quantiles("l", 0.01, 0.5, 0.99)),
+        "often": Case(hs.frequent("i", 5, capacity=capacity)),
+    }
+    # Value i comes with a frequency of about 1 / (i + 1): thousands of values, and five that matter.
+    skewed = "cast(pow(5000, pmod(id * 7919, 200003) / 200003) as int) as i"
+    rows = spark.range(count).selectExpr("1 as k", f"id % {ticks} as cut", "pmod(id * 7919, 50021) as l", skewed).persist()
+    parts = lifted(rows, "k", "cut", cases=cases).drop("cut").toArrow()
+    total = parts.slice(0, 1)
+    for tick in range(1, ticks):
+        total = merged(spark, total, parts.slice(tick, 1), cases)
+    [row] = presented(spark.createDataFrame(total), cases).toArrow().to_pylist()
+    true = {r.i: r["count"] for r in rows.groupBy("i").count().collect()}
+    rows.unpersist()
+
+    assert abs(row["different"] - 50021) < 3 * 0.0163 * 50021
+    for asked, got in zip((0.01, 0.5, 0.99), row["ranks"], strict=True):
+        assert abs(got / 50021 - asked) < 0.0133 * 1.5
+    most = sorted(true, key=lambda i: -true[i])[:5]
+    assert len(true) > 3000 and true[most[4]] > count / capacity
+    assert {item["item"] for item in row["often"]} == set(most)
+    assert all(abs(item["count"] - true[item["item"]]) <= count / capacity for item in row["often"])
+    assert any(item["count"] != true[item["item"]] for item in row["often"])  # else nothing was estimated
