@@ -36,15 +36,20 @@ class Line:
         old = (self.weight, self.x, self.y, self.xx, self.xy)
         self.weight, self.x, self.y, self.xx, self.xy = (o * _FORGET + n for o, n in zip(old, new, strict=True))
 
-    def predict(self, rows: int) -> float:
-        """Seconds for so many rows; nothing is known before the second tick."""
+    def parts(self) -> tuple[float, float]:
+        """The fixed seconds and those per row. The latter are 0 while all ticks were of about one size."""
         if not self.weight:
-            return 0.0
+            return 0.0, 0.0
         spread = self.weight * self.xx - self.x * self.x
         slope = 0.0
-        if spread > 1e-6 * self.xx * self.weight:  # ticks of different sizes
+        if spread > 1e-6 * self.xx * self.weight:
             slope = max((self.weight * self.xy - self.x * self.y) / spread, 0.0)
-        return max((self.y - slope * self.x) / self.weight, 0.0) + slope * rows
+        return max((self.y - slope * self.x) / self.weight, 0.0), slope
+
+    def predict(self, rows: int) -> float:
+        """Seconds for so many rows; nothing is known before the second tick."""
+        fixed, per_row = self.parts()
+        return fixed + per_row * rows
 
 
 @dataclass
@@ -67,7 +72,10 @@ class Pace:
         line.observe(rows, seconds)
         if line.seen == 1:
             return
-        change = min(max(self.latency / seconds, _SHRINK), _GROW)
+        fixed, per_row = line.parts()
+        # Smaller ticks do not help where the fixed part alone misses the target: then half of a tick may be that.
+        target = max(self.latency, 2 * fixed) if per_row else self.latency
+        change = min(max(target / seconds, _SHRINK), _GROW)
         full = rows >= 0.9 * self.rows
         if change < 1 or (full and change > 1.25):
             self.rows = int(min(max(min(rows, self.rows) * change, _FEWEST_ROWS), self.most_rows))

@@ -131,7 +131,7 @@ def test_a_worker_keeps_a_bounded_number_of_runs_open(
 
 
 def test_an_open_run_is_one_piece_of_memory(place: tuple[RunCache, Run]) -> None:
-    cache, run = place
+    cache, _ = place
     chunked = pa.concat_tables([TABLE, TABLE])
     cache.put("counts", "chunked", chunked)
     found = cache.open("counts", Run(id="chunked", seq=1, rows=6, bytes=1, first=-3, last=9))

@@ -1,0 +1,120 @@
+"""Pacing on made-up machines: the size of ticks converges to the latency target, and the cheaper way is found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from hailstorm.engine.pacing import Line, Pace
+
+Seconds = Callable[[int, int], float]  # (way, rows) -> how long a tick takes on this machine
+
+
+def machine(**ways: tuple[float, float]) -> Seconds:
+    """A machine on which a tick takes fixed + per_row * rows, by way: `machine(w1=(0.1, 1e-5))`."""
+    lines = {int(name[1:]): line for name, line in ways.items()}
+    return lambda way, rows: lines[way][0] + lines[way][1] * rows
+
+
+def run(pace: Pace, seconds: Seconds, ticks: int, waiting: int = 10**9) -> list[tuple[int, int]]:
+    """So many ticks, each of (way, rows)."""
+    done = []
+    for _ in range(ticks):
+        rows = min(pace.rows, waiting)
+        way = pace.way(rows)
+        pace.observe(way, rows, seconds(way, rows))
+        done.append((way, rows))
+    return done
+
+
+@pytest.mark.parametrize("per_row", [1e-6, 1e-5, 1e-4])
+def test_full_ticks_converge_to_the_latency_target(per_row: float) -> None:
+    pace = Pace(1.0, 10**7, (1,))
+    _, rows = run(pace, machine(w1=(0.1, per_row)), 30)[-1]
+    assert 0.7 < 0.1 + per_row * rows < 1.3
+
+
+def test_ticks_shrink_at_once_when_the_machine_becomes_slow() -> None:
+    pace = Pace(1.0, 10**7, (1,))
+    run(pace, machine(w1=(0.1, 1e-6)), 20)
+    before = pace.rows
+    run(pace, machine(w1=(0.1, 1e-5)), 6)
+    assert pace.rows < before / 5
+
+
+def test_ticks_grow_again_when_the_machine_recovers() -> None:
+    pace = Pace(1.0, 10**7, (1,))
+    run(pace, machine(w1=(0.1, 1e-4)), 20)
+    run(pace, machine(w1=(0.1, 1e-6)), 20)
+    assert pace.rows > 500_000
+
+
+def test_a_tick_never_takes_more_than_it_may() -> None:
+    pace = Pace(1.0, 5_000, (1,))
+    assert pace.rows == 5_000
+    assert all(rows <= 5_000 for _, rows in run(pace, machine(w1=(0.001, 1e-9)), 20))
+
+
+def test_small_quick_ticks_do_not_change_the_size() -> None:
+    pace = Pace(1.0, 10**7, (1,))
+    before = pace.rows
+    run(pace, machine(w1=(0.1, 1e-6)), 50, waiting=10)
+    assert pace.rows == before
+
+
+def test_where_a_tick_of_nothing_takes_longer_than_the_target_throughput_is_kept() -> None:
+    """A target that cannot be reached must not let the backlog grow for ever."""
+    pace = Pace(0.1, 10**7, (1,))
+    run(pace, machine(w1=(0.3, 1e-5)), 50, waiting=10)
+    done = run(pace, machine(w1=(0.3, 1e-5)), 30)
+    assert done[-1][1] >= 10_000, "at most about half of the time is the fixed part"
+
+
+@pytest.mark.parametrize(
+    ("small", "large"),
+    [(machine(w1=(0.1, 1e-5), w2=(0.4, 3e-6)), 300_000), (machine(w1=(0.1, 2e-6), w2=(1.0, 1e-6)), 5_000_000)],
+)
+def test_small_ticks_run_prepared_and_large_ones_planned(small: Seconds, large: int) -> None:
+    pace = Pace(1.0, 10**7, (1, 2))
+    for rows in (10, 1_000, 20_000, large, 50_000, large, 100, 200_000, large, 1_000, large, large // 2, large):
+        way = pace.way(rows)
+        pace.observe(way, rows, small(way, rows))
+    assert pace.way(100) == 1
+    assert pace.way(large) == 2
+
+
+def test_a_way_that_is_never_better_is_tried_a_few_times_only() -> None:
+    pace = Pace(1.0, 10**7, (1, 2))
+    done = run(pace, machine(w1=(0.1, 1e-5), w2=(0.5, 2e-5)), 100)
+    assert sum(1 for way, _ in done if way == 2) <= 3
+
+
+def test_small_ticks_never_try_the_other_way() -> None:
+    pace = Pace(1.0, 10**7, (1, 2))
+    assert {way for way, _ in run(pace, machine(w1=(0.1, 1e-5), w2=(0.1, 1e-9)), 50, waiting=100)} == {1}
+
+
+def test_a_line_is_found_again() -> None:
+    line = Line()
+    line.observe(1, 99.0)  # warms up: not counted
+    for rows in (100, 1_000, 5_000, 20_000):
+        line.observe(rows, 0.2 + 1e-5 * rows)
+    assert line.predict(0) == pytest.approx(0.2, abs=1e-6)
+    assert line.predict(50_000) == pytest.approx(0.7, abs=1e-6)
+
+
+def test_ticks_of_one_size_give_a_flat_line() -> None:
+    line = Line()
+    for _ in range(10):
+        line.observe(1_000, 0.25)
+    assert line.predict(10) == pytest.approx(0.25)
+    assert line.predict(10**6) == pytest.approx(0.25)
+
+
+def test_a_prediction_is_never_negative() -> None:
+    line = Line()
+    for rows, seconds in ((1, 9.0), (100, 0.5), (10_000, 0.1), (50, 0.6)):
+        line.observe(rows, seconds)
+    assert line.predict(10**7) >= 0
+    assert line.predict(0) >= 0
