@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from hailstorm.sinks import Console as Console
     from hailstorm.sinks import DuckDB as DuckDB
     from hailstorm.sinks import Parquet as Parquet
+    from hailstorm.sinks import Postgres as Postgres
     from hailstorm.sinks import Sqlite as Sqlite
     from hailstorm.spouts import Files as Files
     from hailstorm.spouts import Log as Log
@@ -55,7 +56,7 @@ _HOMES = {
     "hailstorm.algebra": "Monoid count sum mean variance stddev min max latest earliest count_distinct quantiles"
     " frequent top set map_sum any all histogram bitmap",
     "hailstorm.spouts": "Log Rate Files",
-    "hailstorm.sinks": "Console Parquet Sqlite DuckDB Call",
+    "hailstorm.sinks": "Console Parquet Postgres Sqlite DuckDB Call",
     "hailstorm.ledger.reader": "open_ledger",
     "hailstorm.errors": "HailstormError",
 }

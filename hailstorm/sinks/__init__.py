@@ -4,6 +4,7 @@ from hailstorm.sinks.call import Call
 from hailstorm.sinks.console import Console
 from hailstorm.sinks.duckdb import DuckDB
 from hailstorm.sinks.parquet import Parquet
+from hailstorm.sinks.postgres import Postgres
 from hailstorm.sinks.sqlite import Sqlite
 
-__all__ = ["Call", "Console", "DuckDB", "Parquet", "Sqlite"]
+__all__ = ["Call", "Console", "DuckDB", "Parquet", "Postgres", "Sqlite"]

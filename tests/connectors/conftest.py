@@ -7,9 +7,23 @@ from collections.abc import Iterator
 import pytest
 
 from tests.connectors.servers.kafka import KafkaServer
+from tests.connectors.servers.postgres import PostgresServer
+from tests.connectors.servers.redis import RedisServer
 
 
 @pytest.fixture(scope="session")
 def kafka_server() -> Iterator[KafkaServer]:
     with KafkaServer.start() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    with PostgresServer.start() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[RedisServer]:
+    with RedisServer.start() as server:
         yield server
