@@ -45,8 +45,13 @@ class Outcome:
         return sum(failures.count for failures in self.failures.values())
 
 
-def advance(spark: SparkSession, plan: Plan, ledger: Ledger, interval: Interval, now: int) -> Outcome:
-    """Run the plan over the interval, from the ledger's head. Waves run one after another, each as one job."""
+def advance(
+    spark: SparkSession, plan: Plan, ledger: Ledger, interval: Interval, now: int, letters: tuple[str, ...] = ()
+) -> Outcome:
+    """Run the plan over the interval, from the ledger's head. Waves run one after another, each as one job.
+
+    `letters` are files of dead letters, for a plan that was compiled to retry them.
+    """
     outcome = Outcome()
     scratch = ledger.cache.folder / "scratch" / uuid.uuid4().hex
     ranges = task_ranges(interval.ranges(), plan.tasks)
@@ -64,6 +69,7 @@ def advance(spark: SparkSession, plan: Plan, ledger: Ledger, interval: Interval,
             runs=runs,
             inputs=inputs,
             refill=refill,
+            letters=letters,
         )
 
     try:

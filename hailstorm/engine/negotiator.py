@@ -200,6 +200,37 @@ class Negotiator:
         self._enter(State.CHOOSING)
         return True
 
+    def retry(self) -> tuple[int, int]:
+        """Give dead letters their second chance, as one commit. How many there were, and how many failed again."""
+        files = self.ledger.head.dead_letters
+        if not files:
+            return 0, 0
+        self._enter(State.ADVANCING)
+        now = datetime.now(UTC)
+        position = self.position()
+        plan = compile_topology(self._spark, self.topology, 1, retrying=True)
+        paths = tuple(file.path for file in files)
+        outcome = advance(
+            self._spark, plan, self.ledger, Interval(position, position), int(now.timestamp() * 1_000_000), paths
+        )
+        self._enter(State.COMMITTING)
+        self._made(
+            next_commit(
+                self.ledger.head,
+                "retry",
+                self._epoch,
+                now,
+                errors=outcome.errors,
+                state=outcome.state,
+                outbox=outcome.outbox,
+                dead_letters=outcome.letters,
+                retried=paths,
+            )
+        )
+        self._after_tick(outcome, 0, 1.0)
+        self._enter(State.CHOOSING)
+        return sum(file.rows for file in files), sum(file.rows for file in outcome.letters)
+
     def position(self) -> Clock:
         return self.ledger.head.position()
 

@@ -28,13 +28,13 @@ from hailstorm.engine.order import Inbox
 from hailstorm.engine.shipping import ship_by_value
 from hailstorm.engine.stages.bolt import BatchBolt, RowBolt
 from hailstorm.engine.stages.deposit import Deposit
-from hailstorm.engine.stages.read import HIDDEN, ReadChanges, ReadLog, ReadScratch
+from hailstorm.engine.stages.read import HIDDEN, ReadChanges, ReadLetters, ReadLog, ReadScratch
 from hailstorm.engine.stages.top import KeepTop
 from hailstorm.engine.table_sql import selected_changes, wanted_changes
 from hailstorm.errors import TopologyError
 from hailstorm.ledger.runs import HASH
 from hailstorm.spouts.decode import decoder
-from hailstorm.spouts.decode.types import arrow_type
+from hailstorm.spouts.decode.types import arrow_type, spark_name
 from hailstorm.topology.query import carry_columns
 from hailstorm.topology.step import ArrowBolt, Bolt, Fold, Select, Sink, Spout, Sql, Step, Top, Union, Where
 from hailstorm.topology.topology import Topology
@@ -78,10 +78,13 @@ class Plan:
         return next(branch for branch in self.branches if branch.step == step)
 
 
-def compile_topology(spark: SparkSession, topology: Topology, tasks: int) -> Plan:
-    """Compile for so many tasks. Asks Spark for types, which takes a while, but runs no job."""
+def compile_topology(spark: SparkSession, topology: Topology, tasks: int, retrying: bool = False) -> Plan:
+    """Compile for so many tasks. Asks Spark for types, which takes a while, but runs no job.
+
+    `retrying` gives a plan that reads no log: dead letters enter each step at which they failed.
+    """
     ship_by_value(topology.folder)
-    return Compiler(spark, topology, tasks).plan()
+    return Compiler(spark, topology, tasks, retrying).plan()
 
 
 @dataclass
@@ -89,6 +92,7 @@ class Compiler:
     spark: SparkSession
     topology: Topology
     tasks: int
+    retrying: bool = False
     branches: list[Branch] = field(default_factory=list)
     outputs: dict[str, Callable[[int], Flow]] = field(default_factory=dict)
     schemas: dict[str, pa.Schema] = field(default_factory=dict)
@@ -129,7 +133,10 @@ class Compiler:
         columns = [(column.name, column.type or "string") for column in step.schema]
         schema = pa.schema([(name, arrow_type(type_)) for name, type_ in columns])
         decode = decoder(step.decode, columns) if step.source.columns is None else None
-        read = ReadLog(step.name, step.source, decode, tuple(schema.names), step.event_time, step.on_error)
+        read: Any = ReadLog(step.name, step.source, decode, tuple(schema.names), step.event_time, step.on_error)
+        if self.retrying:
+            again = decode or decoder("json", columns)
+            read = ReadLetters(step.name, again, tuple(schema.names), step.event_time, step.on_error)
         self._publish(step, self._leaf(step.name, 0, read, pa.schema([*schema, *HIDDEN]), self.tasks))
 
     def flow_of(self, name: str, tasks: int | None = None) -> Flow:
@@ -140,6 +147,8 @@ class Compiler:
     def _bolt(self, step: Bolt | ArrowBolt) -> None:
         flow = self.flow_of(step.inputs[0]).named(step.name)
         columns = tuple(name for name in flow.schema.names if name not in (*HIDDEN.names, HASH))
+        if self.retrying:
+            flow = self._with_letters(flow, step, columns)
         copies = None
         if step.grouping is not None:
             flow = self._grouped(flow, step)
@@ -148,6 +157,15 @@ class Compiler:
         kind = RowBolt if isinstance(step, Bolt) else BatchBolt
         stage = kind(step.name, step.function, columns, returns, step.on_error, copies)
         self._publish(step, flow.then(stage, pa.schema([*returns, *HIDDEN])))
+
+    def _with_letters(self, flow: Flow, step: Bolt | ArrowBolt, columns: tuple[str, ...]) -> Flow:
+        """What flows into a step, and beside it the rows on which it failed before."""
+        public = pa.schema([flow.schema.field(name) for name in columns])
+        typed = [(field.name, spark_name(field.type)) for field in (*public, HIDDEN.field("_time"))]
+        read = ReadLetters(step.name, decoder("json", typed), columns, "_time", step.on_error)
+        letters = self._leaf(f"{step.name}!letters", flow.wave, read, pa.schema([*public, *HIDDEN]), 1)
+        names = [_quoted(name) for name in letters.schema.names]
+        return flow.over(flow.dataframe().select(*names).unionAll(letters.dataframe()).coalesce(1))
 
     def _grouped(self, flow: Flow, step: Bolt | ArrowBolt) -> Flow:
         """Bring tuples to tasks. One task needs no bringing; only `everyone` changes what a bolt sees."""

@@ -41,27 +41,63 @@ def run_topology(
     stop: threading.Event | None = None,
 ) -> Summary:
     """Run until stopped, or until `until`: `never`, `caught-up` (with the logs as they end now) or a clock (JSON)."""
+    options = {**(overrides or {}), **({"every": every} if every else {})}
+    # Where the logs end is asked before Spark starts: `caught-up` means with what was there when the user typed it.
+    target = _target(until, resolved(topology))
+    stop = stop or threading.Event()
+    with _running(topology, ledger, options, master, conf, accept, on_progress) as (negotiator, lease):
+        with _stopping_on_signals(stop):
+            negotiator.start()
+            return negotiator.run(target, stop, lease.beat)
+
+
+def retry_errors(
+    topology: Topology,
+    *,
+    ledger: str | Path | None = None,
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    accept: tuple[str, ...] = (),
+    on_progress: OnProgress = ignore_progress,
+) -> tuple[int, int]:
+    """Run the dead letters of a ledger once more through a mended topology, and merge what they give.
+
+    Gives how many there were, and how many failed again (those stay dead letters). The topology may not be running.
+    """
+    with _running(topology, ledger, {}, master, conf, accept, on_progress) as (negotiator, _):
+        negotiator.start()
+        counts = negotiator.retry()
+        negotiator.stop()
+        return counts
+
+
+@contextmanager
+def _running(
+    topology: Topology,
+    ledger: str | Path | None,
+    options: Mapping[str, str],
+    master: str | None,
+    conf: Mapping[str, str] | None,
+    accept: tuple[str, ...],
+    on_progress: OnProgress,
+) -> Iterator[tuple[Negotiator, Lease]]:
+    """A negotiator on an open ledger, with the lease held. What goes wrong ends the run before it goes on."""
     topology.validate()
     topology = resolved(topology)
-    options = {**(overrides or {}), **({"every": every} if every else {})}
     settings = topology.settings.with_options(options) if options else topology.settings
     opened = Ledger(ledger_path(topology, ledger), create=True)
     lease = Lease(opened.store)
     lease.take()
     try:
-        target = _target(until, topology)
         on_progress(Progress("starting", "starting Spark", commit=opened.head.commit))
         opened.cache.clear_after_reboot()
         spark = start_session(f"hailstorm {topology.name}", opened.cache.folder / "spark.log", master, conf)
         negotiator = Negotiator(spark, topology, opened, settings, on_progress, accept)
-        stop = stop or threading.Event()
-        with _stopping_on_signals(stop):
-            try:
-                negotiator.start()
-                return negotiator.run(target, stop, lease.beat)
-            except BaseException:
-                negotiator.fail()
-                raise
+        try:
+            yield negotiator, lease
+        except BaseException:
+            negotiator.fail()
+            raise
     finally:
         lease.release()
 

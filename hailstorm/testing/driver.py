@@ -107,6 +107,10 @@ class Driver:
         letters: list[dict[str, Any]] = open_ledger(self.ledger.root).errors().to_pylist()
         return letters
 
+    def retry(self) -> tuple[int, int]:
+        """Give the dead letters their second chance. How many there were, and how many failed again."""
+        return self._negotiator.retry()
+
     @property
     def watermark(self) -> datetime | None:
         found = self.ledger.head.watermark

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from hailstorm.engine.order import Seen, TaskRange
 from hailstorm.engine.stages.chain import Batches, Task
@@ -70,6 +71,43 @@ class ReadLog:
             times.cast(TIME),
         ]
         return pa.RecordBatch.from_arrays([*columns, *hidden], names=[*self.columns, *HIDDEN.names])
+
+
+@dataclass(frozen=True)
+class ReadLetters:
+    """The dead letters of one step, as rows that go into it (or, of a spout, out of it) once more."""
+
+    step: str
+    decoder: Callable[[pa.RecordBatch], Any]
+    columns: tuple[str, ...]
+    event_time: str | None  # of a spout: what it says; of another step `_time`, which its letters carry
+    on_error: str
+
+    phase = "read"
+
+    def __call__(self, batches: Batches, task: Task) -> Batches:
+        for _ in batches:
+            pass
+        if task.partition == 0:
+            for path in task.order.letters:
+                letters = pq.read_table(task.store.path(path))
+                mine = letters.filter(pc.equal(letters.column("step"), self.step)).combine_chunks()
+                for batch in mine.to_batches():
+                    yield self._rows(batch, task)
+
+    def _rows(self, letters: pa.RecordBatch, task: Task) -> pa.RecordBatch:
+        count = letters.num_rows
+        records = [letters.column("offset"), pa.nulls(count, TIME), pa.nulls(count, pa.binary()), letters.column("raw")]
+        decoded = self.decoder(pa.RecordBatch.from_arrays(records, names=["offset", "time", "key", "value"]))
+        for index, reason in decoded.bad:
+            origin = tuple(letters.column(name)[index].as_py() for name in ("spout", "partition", "offset"))
+            task.refuse(self.step, reason, self.on_error, origin, letters.column("raw")[index].as_py())
+        kept = pa.array(decoded.origin)
+        rows = decoded.rows
+        times = pa.nulls(rows.num_rows, TIME) if self.event_time is None else rows.column(self.event_time).cast(TIME)
+        hidden = [letters.column(name).take(kept) for name in ("spout", "partition", "offset")]
+        arrays = [*(rows.column(name) for name in self.columns), *hidden, times]
+        return pa.RecordBatch.from_arrays(arrays, names=[*self.columns, *HIDDEN.names])
 
 
 @dataclass(frozen=True)
