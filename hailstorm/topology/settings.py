@@ -62,9 +62,6 @@ class Settings:
     outbox_limit: int = _setting(
         1_000, "how many commits may wait for a sink before input pauses", _A_NUMBER, _whole_number
     )
-    buckets: int = _setting(
-        256, "parts that state is split into; fixed when the ledger is made", _A_NUMBER, _whole_number
-    )
     error_limit: float = _setting(0.10, "the share of bad rows at which a tick stops", "0 to 1, or 10%", _share)
     error_limit_rows: int = _setting(100, "ticks with fewer rows than this do not stop", _A_NUMBER, _whole_number)
 

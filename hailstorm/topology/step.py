@@ -94,7 +94,6 @@ class Fold(Step):
 
     kind: ClassVar[str] = "fold"
     monoids: Mapping[str, AnyMonoid]
-    ttl_ms: int | None
 
 
 @dataclass(frozen=True, kw_only=True)

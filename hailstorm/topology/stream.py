@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, overload
 from hailstorm.algebra.monoid import AnyMonoid
 from hailstorm.errors import Location
 from hailstorm.topology import checks, mistakes, sql
-from hailstorm.topology.durations import milliseconds
 from hailstorm.topology.folding import fold_key, fold_schema
 from hailstorm.topology.groupings import Grouping
 from hailstorm.topology.query import query_schema
@@ -159,17 +158,15 @@ class Stream:
         return self.topology.add_stream(Union(name, at, inputs, self.schema))
 
     def fold(
-        self, name: str, *, by: str | Sequence[str] | None = None, ttl: str | None = None, **monoids: AnyMonoid
+        self, name: str, *, by: str | Sequence[str] | None = None, **monoids: AnyMonoid
     ) -> Table:
         """State by key: one column per monoid. Without `by` there is one state for all rows.
 
-        `ttl` drops keys that were not updated for that long in event time.
         """
         at = Location.of_caller()
         key = fold_key(name, by, self.step, at)
         schema = fold_schema(name, key, monoids, self.step, at)
-        ttl_ms = None if ttl is None else milliseconds(ttl, f"ttl of step '{name}'", at)
-        step = Fold(name, at, (self.name,), schema, key, True, monoids=dict(monoids), ttl_ms=ttl_ms)
+        step = Fold(name, at, (self.name,), schema, key, True, monoids=dict(monoids))
         return self.topology.add_table(step)
 
     def sink(self, name: str, sink: Any, *, delivery: DeliveryMode = "exactly-once") -> None:

@@ -107,12 +107,12 @@ def test_a_union_has_all_its_inputs(storm: hs.Topology, tweets: hs.Stream) -> No
 
 def test_a_fold_has_its_key_and_one_column_per_monoid(tweets: hs.Stream) -> None:
     likes = tweets.fold(
-        "likes", by=["user", "at"], ttl="1 day", n=hs.count(), most=hs.max("likes"), odd=hs.max("-likes")
+        "likes", by=["user", "at"], n=hs.count(), most=hs.max("likes"), odd=hs.max("-likes")
     )
     fold = step(likes)
     assert type(likes) is hs.Table
     assert isinstance(fold, Fold)
-    assert (fold.key, likes.key, fold.ttl_ms, fold.is_table) == (("user", "at"), ("user", "at"), 86_400_000, True)
+    assert (fold.key, likes.key, fold.is_table) == (("user", "at"), ("user", "at"), True)
     assert str(likes.schema) == "user STRING, at TIMESTAMP, n BIGINT, most INT, odd ?"
 
 

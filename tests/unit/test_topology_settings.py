@@ -47,13 +47,13 @@ def test_settings_are_keywords_of_the_topology() -> None:
 
 
 def test_the_command_line_overrides_with_text() -> None:
-    settings = Settings(latency_ms=250, buckets=16).with_options({"latency": "2s", "outbox_limit": "50"})
-    assert settings == Settings(latency_ms=2_000, buckets=16, outbox_limit=50)
+    settings = Settings(latency_ms=250, max_tick_rows=16).with_options({"latency": "2s", "outbox_limit": "50"})
+    assert settings == Settings(latency_ms=2_000, max_tick_rows=16, outbox_limit=50)
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("latency", "soon"), ("buckets", 0), ("buckets", 1.5), ("max_tick_rows", "-1"), ("error_limit", 2)],
+    [("latency", "soon"), ("outbox_limit", 0), ("outbox_limit", 1.5), ("max_tick_rows", "-1"), ("error_limit", 2)],
 )
 def test_a_value_that_a_setting_cannot_have_is_refused(name: str, value: Any) -> None:
     with pytest.raises(TopologyError, match=f"HS-TOP-015  setting '{name}'"):
