@@ -1,0 +1,265 @@
+"""Topics of Kafka as a log: what the driver asks. `kafka_reader` reads the ranges, inside Spark tasks.
+
+`KafkaLog` is the reading half of `hs.Kafka`; `sinks/kafka.py` adds the writing half. It opens nothing until it is asked
+something, and what it opens stays with the process: a log is a value, and its copies share the connections.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Self
+
+import pyarrow as pa
+
+from hailstorm.errors import LogError, TopologyError
+from hailstorm.spouts.kafka_client import PATIENCE, Cluster, answers, load
+from hailstorm.spouts.kafka_reader import read_range
+from hailstorm.spouts.kafka_topics import Roster, Topic, numbered
+
+Start = str | datetime | Mapping[Any, Any]
+
+_REFRESH = 5.0  # seconds after which new topics and partitions are looked for
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """What is in the cluster: id and number of partitions of each topic."""
+
+    ids: Mapping[str, str]
+    partitions: Mapping[str, int]
+    at: float
+
+
+@dataclass(frozen=True)
+class KafkaLog:
+    """One topic, several (`["a", "b"]`), or all whose whole name fits `pattern`.
+
+    `start` says where a topology begins that has read nothing yet: "earliest", "latest", a time, or offsets
+    (`{0: 120}`, with several topics `{"orders": {0: 120}}`); partitions that appear later are read from their
+    beginning. `options` are librdkafka's settings, with secrets as `${env:NAME}`. With `group`, committed offsets are
+    also written to that consumer group, for other people's dashboards; nothing is read from there. `metadata=True`
+    lets the schema have the columns kafka_topic, kafka_partition and kafka_headers.
+    """
+
+    topic: str | Sequence[str] | None = None
+    _: KW_ONLY
+    servers: str
+    pattern: str | None = None
+    start: Start = "earliest"
+    group: str | None = None
+    metadata: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
+    remembered: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        if (self.topic is None) == (self.pattern is None) or self.topic == []:
+            raise TopologyError(60, "Kafka needs a topic, several topics, or a pattern=, and only one of these")
+        for name in self.topics:
+            if not re.fullmatch(r"[\w.-]{1,249}", name, re.ASCII) or name in (".", ".."):
+                raise TopologyError(61, f"'{name}' cannot be the name of a topic", hint="Kafka allows a-z A-Z 0-9 . _ -")
+        if self.pattern is not None:
+            try:
+                re.compile(self.pattern)
+            except re.error as error:
+                raise TopologyError(62, f"pattern={self.pattern!r} is not a regular expression: {error}") from None
+        _moment(self.start)
+
+    # --- the source's protocol
+
+    @property
+    def columns(self) -> None:
+        return None
+
+    def earliest(self) -> dict[int, int]:
+        return self._offsets("earliest")
+
+    def latest(self) -> dict[int, int]:
+        """The last stable offsets: what is in an open transaction is not there yet."""
+        return self._offsets("latest")
+
+    def read(self, partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        topic, own = self._place(partition)
+        return read_range(self.cluster, topic, own, start, end, self.metadata)
+
+    def resolve(self, folder: Path) -> Self:
+        return self
+
+    def describe(self) -> Mapping[str, Any]:
+        """Neither servers nor options: a cluster may move, and topics are told apart by their ids."""
+        uncommitted = self.options.get("isolation.level") == "read_uncommitted"
+        return {
+            "kafka": self.pattern if self.topic is None else list(self.topics),
+            "metadata": self.metadata,
+            **({"isolation": "read_uncommitted"} if uncommitted else {}),
+        }
+
+    # --- what the negotiator may ask of a log beyond the protocol
+
+    def beginning(self, known: Mapping[int, int]) -> dict[int, int]:
+        """Where to begin with partitions that no commit names. `start` counts only while nothing has been read."""
+        return self.earliest() if known else self._offsets(self.start)
+
+    def roster(self, accept_new: bool = False) -> dict[str, str]:
+        """What must be remembered to read the same log again: the topics by number, with their ids.
+
+        The ledger keeps it with the clock and gives it back through `remembering`. It grows when topics appear.
+        Raises LogError when a topic was deleted and made again, unless the loss is accepted.
+        """
+        layout = self._layout(fresh=True)
+        found = self._remember(self._roster().extended(layout.ids, accept_new))
+        return found.to_json()
+
+    def remembering(self, roster: Mapping[str, str]) -> Self:
+        """This log with the topics numbered as a commit says. Tasks must be given this copy."""
+        return replace(self, remembered=dict(roster))
+
+    def committed(self, offsets: Mapping[int, int]) -> None:
+        """Tell the consumer group how far the ledger is. Called after a commit; the ledger alone counts for us."""
+        if self.group is None or not offsets:
+            return
+        library = load()
+        admin, complaints = self.cluster.admin()
+        places = [library.TopicPartition(*self._place(p), offset) for p, offset in offsets.items()]
+        asked = library.ConsumerGroupTopicPartitions(self.group, places)
+        with self.cluster.understood(f"consumer group '{self.group}'", complaints):
+            answers(admin.alter_consumer_group_offsets([asked], request_timeout=PATIENCE))
+
+    # --- inside
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        return (self.topic,) if isinstance(self.topic, str) else tuple(self.topic or ())
+
+    @property
+    def cluster(self) -> Cluster:
+        return Cluster(self.servers, self.options)
+
+    @property
+    def _who(self) -> str:
+        named = f"topics like '{self.pattern}'" if self.topic is None else ", ".join(map("'{}'".format, self.topics))
+        return f"Kafka ({named} at {self.cluster.cleaned(self.servers)})"
+
+    def _place(self, partition: int) -> tuple[str, int]:
+        if not self.remembered and self.topic is None:
+            raise LogError(38, f"the topics like '{self.pattern}' have no numbers yet", hint="See `remembering`.")
+        return self._roster().place(partition)
+
+    def _roster(self) -> Roster:
+        if self.remembered:
+            return Roster.of_json(self.remembered)
+        return _rosters.get(self._identity(), Roster(tuple(map(Topic, self.topics))))
+
+    def _remember(self, roster: Roster) -> Roster:
+        _rosters[self._identity()] = roster
+        return roster
+
+    def _identity(self) -> str:
+        return repr((self.cluster.identity(), self.topics, self.pattern))
+
+    def _offsets(self, start: Start) -> dict[int, int]:
+        library = load()
+        from confluent_kafka.admin import OffsetSpec
+
+        places = self._places()
+        moment = _moment(start)
+        spec = {
+            "latest": OffsetSpec.latest,
+            "time": lambda: OffsetSpec.for_timestamp(round(moment.timestamp() * 1000)),
+        }.get("time" if moment is not None else str(start), OffsetSpec.earliest)()
+        isolation = library.IsolationLevel
+        uncommitted = self.options.get("isolation.level") == "read_uncommitted"
+        level = isolation.READ_UNCOMMITTED if uncommitted else isolation.READ_COMMITTED
+        admin, complaints = self.cluster.admin()
+        asked = {library.TopicPartition(topic, own): spec for topic, own in places.values()}
+        if not asked:
+            return {}
+        with self.cluster.understood(self._who, complaints):
+            futures = admin.list_offsets(asked, isolation_level=level, request_timeout=PATIENCE)
+            found = {(place.topic, place.partition): answer.offset for place, answer in answers(futures).items()}
+        offsets = {number: found[place] for number, place in places.items()}
+        if moment is not None and -1 in offsets.values():  # nothing is as young as that
+            latest = self._offsets("latest")
+            offsets = {number: latest[number] if offset < 0 else offset for number, offset in offsets.items()}
+        return offsets if isinstance(start, str | datetime) else _given(start, places, offsets)
+
+    def _places(self) -> dict[int, tuple[str, int]]:
+        """Every partition that is there now, by its number."""
+        layout = self._layout()
+        roster = self._roster()
+        extended = roster.extended(layout.ids)
+        if self.remembered:
+            # New topics wait until they are remembered: the numbers of this copy are those of the tasks.
+            ids = {name: id for name, id in layout.ids.items() if Topic(name, id) in roster.topics}
+        else:
+            roster, ids = self._remember(extended), layout.ids
+        numbers = {name: roster.number(name, id) for name, id in ids.items()}
+        return {
+            numbered(numbers[name], name, own): (name, own) for name in ids for own in range(layout.partitions[name])
+        }
+
+    def _layout(self, fresh: bool = False) -> _Layout:
+        key, now = self._identity(), time.monotonic()
+        with _lock:
+            known = _layouts.get(key)
+        if known is None or fresh or now - known.at > _REFRESH:
+            known = self._ask(now)
+            with _lock:
+                _layouts[key] = known
+        return known
+
+    def _ask(self, now: float) -> _Layout:
+        library = load()
+        admin, complaints = self.cluster.admin()
+        with self.cluster.understood(self._who, complaints):
+            names = list(self.topics)
+            if self.pattern is not None:
+                there = sorted(admin.list_topics(timeout=PATIENCE).topics)
+                names = [name for name in there if re.fullmatch(self.pattern, name) and not name.startswith("__")]
+            if not names:
+                return _Layout({}, {}, now)
+            asked = admin.describe_topics(library.TopicCollection(names), request_timeout=PATIENCE)
+            found = answers(asked)
+        return _Layout(
+            {name: str(found[name].topic_id) for name in names},
+            {name: len(found[name].partitions) for name in names},
+            now,
+        )
+
+
+_lock = threading.Lock()
+_layouts: dict[str, _Layout] = {}
+# The topics that this process has seen, so that one that is made again is noticed even where no ledger remembers.
+_rosters: dict[str, Roster] = {}
+
+
+def _moment(start: Start) -> datetime | None:
+    """The time that `start` names, if it does."""
+    if isinstance(start, Mapping) or start in ("earliest", "latest"):
+        return None
+    try:
+        found = datetime.fromisoformat(start) if isinstance(start, str) else start
+    except ValueError:
+        hint = 'start is "earliest", "latest", a time such as 2024-05-01T12:00:00Z, or offsets: {0: 120}.'
+        raise TopologyError(63, f"start='{start}' is not a place in a log", hint=hint) from None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def _given(
+    start: Mapping[Any, Any], places: Mapping[int, tuple[str, int]], earliest: Mapping[int, int]
+) -> dict[int, int]:
+    """The offsets that the user gave; partitions that are not named begin at their beginning."""
+    wanted = {
+        (topic, own): offset
+        for topic, offsets in start.items()
+        if isinstance(offsets, Mapping)
+        for own, offset in offsets.items()
+    }
+    return {
+        number: int(wanted.get(place, start.get(place[1], earliest[number]))) for number, place in places.items()
+    }

@@ -1,0 +1,208 @@
+"""Clients of a Kafka cluster: how they are opened, kept, and what their complaints mean.
+
+The Kafka log and the Kafka sink call this. Clients are librdkafka's (the package confluent-kafka, extra `kafka`), which
+is imported when the first one is opened. Secrets are put in here and nowhere else; no complaint shows them.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from hailstorm.environment import concealed, revealed, revealed_all, secrets_in
+from hailstorm.errors import LogError, TransientLogError
+
+if TYPE_CHECKING:
+    import confluent_kafka
+    from confluent_kafka.admin import AdminClient
+
+# librdkafka reconnects by itself; only after so many seconds does anybody hear of it. A broker's restart fits in.
+PATIENCE = 30.0
+
+_DEFAULTS: dict[str, object] = {
+    "client.id": "hailstorm",
+    "log_level": 2,  # what matters comes as an error and is shown in our words
+    "reconnect.backoff.max.ms": 1000,
+    "topic.metadata.refresh.interval.ms": 30_000,
+}
+
+
+class Trouble(Enum):
+    """What an error of a client means to us. Only UNREACHABLE and BUSY may pass by themselves."""
+
+    UNREACHABLE = "cannot be reached"
+    BUSY = "is busy"
+    DENIED = "refuses us"
+    MISSING = "is not there"
+    FENCED = "was taken over by another producer"
+    TOO_LARGE = "does not take a record of this size"
+    OPTION = "cannot be used with these options"
+    OTHER = "failed"
+
+
+@dataclass
+class Complaints:
+    """What a client's background threads ran into: the call that times out does not say why."""
+
+    last: dict[str, Any] = field(default_factory=dict)
+
+    def __call__(self, error: Any) -> None:
+        # "All brokers down" follows every more telling error.
+        name = error.name()
+        self.last.pop(name, None)
+        self.last[name] = error
+
+    def telling(self) -> Any:
+        for name in ("_AUTHENTICATION", "_SSL", "_RESOLVE", "_TRANSPORT"):
+            if name in self.last:
+                return self.last[name]
+        return None
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Where and how to connect. A value: it holds `${env:NAME}`, never the secret itself."""
+
+    servers: str
+    options: Mapping[str, Any]
+
+    def settings(self, complaints: Complaints, defaults: Mapping[str, Any], fixed: Mapping[str, Any]) -> dict[str, Any]:
+        """`defaults` give way to the user's options, and these to what is `fixed` because it would be wrong else."""
+        address = {"bootstrap.servers": revealed(self.servers), "error_cb": complaints}
+        return {**_DEFAULTS, **defaults, **revealed_all(self.options), **address, **fixed}
+
+    def cleaned(self, text: str) -> str:
+        return concealed(text, secrets_in(self.servers, *map(str, self.options.values())))
+
+    def identity(self) -> str:
+        """Equal for clusters whose clients can be shared. Secrets count by their reference."""
+        return repr((self.servers, sorted(self.options.items())))
+
+    def admin(self) -> tuple[AdminClient, Complaints]:
+        """One for all, because it is thread-safe; opened at the first call."""
+        with _lock:
+            key = (os.getpid(), self.identity())
+            if key not in _admins:
+                library = load()
+                complaints = Complaints()
+                with self.understood(f"the Kafka servers {self.servers}", complaints):
+                    from confluent_kafka.admin import AdminClient
+
+                    only_ours = {k: v for k, v in self.options.items() if not k.startswith(_NOT_FOR_ADMIN)}
+                    opened = AdminClient(Cluster(self.servers, only_ours).settings(complaints, {}, {}))
+                assert library is not None
+                _admins[key] = (opened, complaints)
+            return _admins[key]
+
+    @contextmanager
+    def understood(self, who: str, complaints: Complaints) -> Iterator[None]:
+        """Errors of the library inside become LogErrors about `who`."""
+        import confluent_kafka
+
+        try:
+            yield
+        except confluent_kafka.KafkaException as error:
+            raise self.log_error(who, error.args[0], complaints) from None
+
+    def log_error(self, who: str, error: Any, complaints: Complaints) -> LogError:
+        trouble, why = explained(error, complaints)
+        why = self.cleaned(why)
+        what = f"{who} {trouble.value}: {why}"
+        match trouble:
+            case Trouble.UNREACHABLE | Trouble.BUSY:
+                hint = f"Is it running, and is {self.servers} right as seen from this machine?"
+                return TransientLogError(30, what, hint=self.cleaned(hint))
+            case Trouble.DENIED:
+                return LogError(31, what, hint="Check user, password and rights: sasl.* and ssl.* in options=.")
+            case Trouble.MISSING:
+                return LogError(32, what, hint="Create the topic, or correct its name.")
+            case Trouble.OPTION:
+                return LogError(33, what, hint="options= takes librdkafka's settings, as in CONFIGURATION.md there.")
+        return LogError(34, what)
+
+
+_lock = threading.Lock()
+_admins: dict[tuple[int, str], tuple[AdminClient, Complaints]] = {}
+# What an admin client would refuse or warn of.
+_NOT_FOR_ADMIN = ("isolation.level", "auto.offset", "enable.", "fetch.", "queued.", "transactional.", "linger.", "acks")
+
+_UNREACHABLE = {"_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_MSG_TIMED_OUT", "_RESOLVE", "_WAIT_COORD", "_STATE"}
+_BUSY = {
+    "LEADER_NOT_AVAILABLE",
+    "NOT_LEADER_FOR_PARTITION",
+    "REQUEST_TIMED_OUT",
+    "BROKER_NOT_AVAILABLE",
+    "COORDINATOR_NOT_AVAILABLE",
+    "COORDINATOR_LOAD_IN_PROGRESS",
+    "NOT_COORDINATOR",
+    "NOT_ENOUGH_REPLICAS",
+    "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
+    "CONCURRENT_TRANSACTIONS",
+    "NETWORK_EXCEPTION",
+    "KAFKA_STORAGE_ERROR",
+    "THROTTLING_QUOTA_EXCEEDED",
+    "_QUEUE_FULL",
+    "_PURGE_QUEUE",
+    "_PURGE_INFLIGHT",
+}
+_DENIED = {
+    "_AUTHENTICATION",
+    "_SSL",
+    "SASL_AUTHENTICATION_FAILED",
+    "ILLEGAL_SASL_STATE",
+    "UNSUPPORTED_SASL_MECHANISM",
+    "TOPIC_AUTHORIZATION_FAILED",
+    "GROUP_AUTHORIZATION_FAILED",
+    "CLUSTER_AUTHORIZATION_FAILED",
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+}
+_MISSING = {"UNKNOWN_TOPIC_OR_PART", "UNKNOWN_TOPIC_ID", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "TOPIC_EXCEPTION"}
+_FENCED = {"_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED", "INVALID_PRODUCER_ID_MAPPING"}
+
+
+def explained(error: Any, complaints: Complaints | None = None) -> tuple[Trouble, str]:
+    """What a KafkaError means, and its text; a time-out is told by what the background threads met meanwhile."""
+    telling = complaints.telling() if complaints is not None else None
+    if error.name() in _UNREACHABLE and telling is not None:
+        error = telling
+    name, text = error.name(), error.str()
+    if name in _DENIED:
+        return Trouble.DENIED, text
+    if name in _FENCED:
+        return Trouble.FENCED, text
+    if name in _MISSING:
+        return Trouble.MISSING, text
+    if name in _BUSY:
+        return Trouble.BUSY, text
+    if name in _UNREACHABLE:
+        return Trouble.UNREACHABLE, text
+    if name in ("MSG_SIZE_TOO_LARGE", "INVALID_MSG_SIZE", "RECORD_LIST_TOO_LARGE"):
+        return Trouble.TOO_LARGE, text
+    return (Trouble.OPTION if name == "_INVALID_ARG" else Trouble.OTHER), text
+
+
+def load() -> Any:
+    """The library, or an error that names the extra."""
+    try:
+        import confluent_kafka
+    except ImportError as error:
+        hint = "pip install hailstorm[kafka]"
+        raise LogError(35, "Kafka needs a package that is missing", hint=hint) from error
+    return confluent_kafka
+
+
+def answers(futures: Mapping[Any, Any], patience: float = PATIENCE) -> dict[Any, Any]:
+    """The results of an admin call, by what was asked for. The first failure is raised."""
+    return {asked: future.result(timeout=patience + 5) for asked, future in futures.items()}
+
+
+def opened(make: Callable[[], Any], cluster: Cluster, who: str, complaints: Complaints) -> Any:
+    """A client, with errors in its settings told as ours."""
+    load()
+    with cluster.understood(who, complaints):
+        return make()

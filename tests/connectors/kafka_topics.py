@@ -1,0 +1,112 @@
+"""What the Kafka tests do to a cluster: make topics, write as another program would, read as another program would."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.connectors.servers.kafka import KafkaServer
+
+_numbers = itertools.count()
+
+
+@dataclass(frozen=True)
+class Topics:
+    """A client of the server that shares nothing with ours."""
+
+    server: KafkaServer
+    admin: AdminClient
+    producer: Producer
+
+    @staticmethod
+    def of(server: KafkaServer) -> Topics:
+        settings: dict[str, Any] = {"bootstrap.servers": server.servers, "log_level": 2}
+        return Topics(server, AdminClient(settings), Producer({**settings, "linger.ms": 0}))
+
+    def new(self, prefix: str = "topic", partitions: int = 1, **config: str) -> str:
+        name = f"{prefix}-{next(_numbers)}"
+        self.create(name, partitions, **config)
+        return name
+
+    def create(self, name: str, partitions: int = 1, **config: str) -> None:
+        options = {key.replace("_", "."): value for key, value in config.items()}
+        for future in self.admin.create_topics([NewTopic(name, partitions, config=options)]).values():
+            future.result(30)
+        self._until(lambda: name in self.admin.list_topics(timeout=10).topics)
+
+    def delete(self, name: str) -> None:
+        for future in self.admin.delete_topics([name]).values():
+            future.result(30)
+        self._until(lambda: name not in self.admin.list_topics(timeout=10).topics)
+
+    def write(self, topic: str, values: Iterable[bytes | None], partition: int = 0, key: bytes | None = None) -> None:
+        for value in values:
+            while True:
+                try:
+                    self.producer.produce(topic, value, key, partition)
+                    break
+                except BufferError:
+                    self.producer.poll(0.1)
+        assert self.producer.flush(60) == 0
+
+    def transaction(self, topic: str, values: Iterable[bytes], commit: bool = True) -> None:
+        """Write to partition 0 in one transaction, and commit or abort it."""
+        own = Producer({"bootstrap.servers": self.server.servers, "transactional.id": f"test-{next(_numbers)}"})
+        own.init_transactions(30)
+        own.begin_transaction()
+        for value in values:
+            own.produce(topic, value, partition=0)
+        own.flush(30)
+        if commit:
+            own.commit_transaction(30)
+        else:
+            own.abort_transaction(30)
+
+    def remove_before(self, topic: str, offset: int, partition: int = 0) -> None:
+        """What retention does."""
+        for future in self.admin.delete_records([TopicPartition(topic, partition, offset)]).values():
+            future.result(30)
+
+    def read(self, topic: str, partitions: int = 1) -> list[Message]:
+        """What a `read_committed` consumer sees, partition by partition."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.server.servers,
+                "group.id": "tests",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "isolation.level": "read_committed",
+            }
+        )
+        found: list[Message] = []
+        for partition in range(partitions):
+            consumer.assign([TopicPartition(topic, partition, 0)])
+            deadline = time.monotonic() + 30
+            while time.monotonic() < deadline:
+                message = consumer.poll(1.0)
+                if message is not None and message.error() is not None:
+                    assert message.error().name() == "_PARTITION_EOF", message.error()
+                    break
+                if message is not None:
+                    found.append(message)
+        consumer.close()
+        return found
+
+    def group_offsets(self, group: str) -> Mapping[tuple[str, int], int]:
+        from confluent_kafka import ConsumerGroupTopicPartitions
+
+        futures = self.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
+        found = [place for future in futures.values() for place in future.result(30).topic_partitions]
+        return {(place.topic, place.partition): place.offset for place in found}
+
+    def _until(self, done: Any) -> None:
+        deadline = time.monotonic() + 30
+        while not done():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
