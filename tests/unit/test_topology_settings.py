@@ -61,8 +61,8 @@ def test_a_value_that_a_setting_cannot_have_is_refused(name: str, value: Any) ->
 
 
 def test_an_unknown_setting_is_refused_with_the_nearest_known_one() -> None:
-    with pytest.raises(TopologyError, match="Did you mean 'buckets'"):
-        Settings.from_options({"bucket": 16})
+    with pytest.raises(TopologyError, match="Did you mean 'latency'"):
+        Settings.from_options({"latenc": 16})
 
 
 def test_every_setting_says_what_it_means() -> None:
