@@ -33,8 +33,8 @@ class FirstSeen(SqlMonoid):
 
 
 def test_native_monoids_keep_the_laws_over_any_expression(spark: SparkSession) -> None:
-    check_laws(hs.latest("upper(name)", by="price * quantity"), types=["STRING", "DOUBLE"], spark=spark)
-    check_laws(hs.map_sum("kind", "amount"), spark=spark)
+    check_laws(hs.latest("upper(name)", by="price * quantity"), types=["STRING", "DOUBLE"], examples=30, spark=spark)
+    check_laws(hs.map_sum("kind", "amount"), examples=30, spark=spark)
 
 
 def test_a_native_monoid_that_breaks_a_law_is_refused_with_its_rows(spark: SparkSession) -> None:
