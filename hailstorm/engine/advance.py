@@ -169,9 +169,7 @@ def _take_letters(outcome: Outcome, reports: list[Report]) -> None:
 def _change_state(outcome: Outcome, runs: dict[str, tuple[Run, ...]], step: str, change: StateChange) -> None:
     runs[step] = changed_runs(runs.get(step, ()), change)
     before = outcome.state.get(step, StateChange())
-    outcome.state[step] = StateChange(
-        added=(*before.added, *change.added), removed=(*before.removed, *change.removed)
-    )
+    outcome.state[step] = StateChange(added=(*before.added, *change.added), removed=(*before.removed, *change.removed))
 
 
 def _job_failed(error: PySparkException) -> RunError:

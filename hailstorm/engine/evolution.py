@@ -61,4 +61,6 @@ def require_consent(topology: Topology, found: Evolution, accepted: tuple[str, .
             )
     for name in accepted:
         if name not in {step.name for step in topology.steps}:
-            raise RunError(3, f"--accept names '{name}', which is not a step", at=Location(topology.at.file, topology.at.line))
+            raise RunError(
+                3, f"--accept names '{name}', which is not a step", at=Location(topology.at.file, topology.at.line)
+            )

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own custom
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_type
 
 from hailstorm.algebra.monoid import AnyMonoid, Monoid, Pieces, SqlMonoid, TypeRefused
@@ -137,7 +137,8 @@ class FoldPlan:
             if column == STATE + b.name and b.cell.merge is None and not self.replaces:
                 prior, delta = f"`{PRIOR}{b.name}`", f"`{STATE}{b.name}`"
                 both = b.pieces.merge.replace("{a}", prior).replace("{b}", delta)
-                return f"CASE WHEN {prior} IS NULL THEN {delta} WHEN {delta} IS NULL THEN {prior} ELSE {both} END AS {delta}"
+                one = f"WHEN {prior} IS NULL THEN {delta} WHEN {delta} IS NULL THEN {prior}"
+                return f"CASE {one} ELSE {both} END AS {delta}"
         return f"`{column}`"
 
     def _looked_up_schema(self, bound: list[Bound]) -> pa.Schema:
@@ -230,7 +231,9 @@ class TableFoldPlan(FoldPlan):
         df = self.flow.dataframe()
         columns = self._columns()
         new = ", ".join(f"'{name}', `{name}`" for name in columns)
-        old = ", ".join(f"'{name}', " + (f"`{name}`" if name in self.source.key else f"_old.`{name}`") for name in columns)
+        old = ", ".join(
+            f"'{name}', " + (f"`{name}`" if name in self.source.key else f"_old.`{name}`") for name in columns
+        )
         hidden = ", ".join(f"'{name}', {name}" for name in HIDDEN.names)
         came = f"IF(_kind <> 'delete', named_struct({new}, '{SIGN}', 1, {hidden}), NULL)"
         went = f"IF(_kind <> 'insert', named_struct({old}, '{SIGN}', -1, {hidden}), NULL)"
@@ -248,7 +251,10 @@ class TableFoldPlan(FoldPlan):
         fields = [flow.schema.field(name) for name in (*columns, HASH)]
         stage = ReplaceMembers(self.step.name, self.step.key, self.source.key, columns)
         df = flow.then(stage, pa.schema([*fields, ("_time", TIME), ("_live", pa.bool_())])).dataframe()
-        nothing = [F.lit(None).cast(t).alias(n) for n, t in (("_spout", "string"), ("_partition", "int"), ("_offset", "bigint"))]
+        nothing = [
+            F.lit(None).cast(t).alias(n)
+            for n, t in (("_spout", "string"), ("_partition", "int"), ("_offset", "bigint"))
+        ]
         return df.select("*", *nothing)
 
     def _columns(self) -> tuple[str, ...]:

@@ -86,7 +86,7 @@ class _Reports(AccumulatorParam[list[Report]]):
     def zero(self, value: list[Report]) -> list[Report]:
         return []
 
-    def addInPlace(self, value1: list[Report], value2: list[Report]) -> list[Report]:  # noqa: N802 - pyspark's name
+    def addInPlace(self, value1: list[Report], value2: list[Report]) -> list[Report]:
         value1.extend(value2)
         return value1
 

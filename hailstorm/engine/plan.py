@@ -193,10 +193,7 @@ class Compiler:
     def _where(self, step: Where) -> None:
         flow = self.flow_of(step.inputs[0]).named(step.name)
         df = flow.dataframe()
-        if step.is_table:
-            df = wanted_changes(df, step, self._values(step))
-        else:
-            df = df.where(step.predicate)
+        df = wanted_changes(df, step, self._values(step)) if step.is_table else df.where(step.predicate)
         self._publish(step, flow.over(df))
 
     def _select(self, step: Select) -> None:

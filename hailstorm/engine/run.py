@@ -45,10 +45,10 @@ def run_topology(
     # Where the logs end is asked before Spark starts: `caught-up` means with what was there when the user typed it.
     target = _target(until, resolved(topology))
     stop = stop or threading.Event()
-    with _running(topology, ledger, options, master, conf, accept, on_progress) as (negotiator, lease):
-        with _stopping_on_signals(stop):
-            negotiator.start()
-            return negotiator.run(target, stop, lease.beat)
+    running = _running(topology, ledger, options, master, conf, accept, on_progress)
+    with running as (negotiator, lease), _stopping_on_signals(stop):
+        negotiator.start()
+        return negotiator.run(target, stop, lease.beat)
 
 
 def retry_errors(
@@ -133,7 +133,9 @@ def _target(until: str, topology: Topology) -> Clock | None:
         return Clock.from_json(msgspec.json.decode(until, type=dict[str, dict[str, int]]))
     except (msgspec.DecodeError, ValueError) as error:
         raise RunError(
-            7, f"--until '{until}' is not a clock", hint='Say caught-up, never, or a clock such as {"tweets": {"0": 1200}}'
+            7,
+            f"--until '{until}' is not a clock",
+            hint='Say caught-up, never, or a clock such as {"tweets": {"0": 1200}}',
         ) from error
 
 

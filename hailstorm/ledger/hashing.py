@@ -7,6 +7,7 @@ matrix of bytes, one column of words after the other. A test compares with Spark
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -30,14 +31,15 @@ _P1, _P2, _P3, _P4, _P5 = (
 
 def can_hash(type_: pa.DataType) -> bool:
     """Whether this module knows the type. The others are left to the JVM."""
-    return (
-        pa.types.is_integer(type_)
-        or pa.types.is_boolean(type_)
-        or pa.types.is_date32(type_)
-        or pa.types.is_timestamp(type_)
-        or pa.types.is_string(type_)
-        or pa.types.is_binary(type_)
+    kinds = (
+        pa.types.is_signed_integer,
+        pa.types.is_boolean,
+        pa.types.is_date32,
+        pa.types.is_timestamp,
+        pa.types.is_string,
+        pa.types.is_binary,
     )
+    return any(is_kind(type_) for is_kind in kinds)
 
 
 def hash_columns(columns: Sequence[pa.Array]) -> npt.NDArray[np.int64]:
@@ -66,7 +68,8 @@ def _hash_column(column: pa.Array, seeds: Words) -> Words:
 
 def _numbers(column: pa.Array) -> npt.NDArray[np.int64]:
     filled = column.fill_null(0) if column.null_count else column
-    return filled.to_numpy(zero_copy_only=False).astype(np.int64)
+    numbers: npt.NDArray[np.int64] = filled.to_numpy(zero_copy_only=False).astype(np.int64)
+    return numbers
 
 
 def _rotated(words: Words, bits: int) -> Words:
@@ -105,7 +108,7 @@ def _hash_bytes(column: pa.Array, seeds: Words) -> Words:
     hashed = np.empty(len(column), dtype=np.uint64)
     by_length = np.argsort(lengths, kind="stable")
     edges = np.flatnonzero(np.diff(lengths[by_length], prepend=-1, append=-1))
-    for start, end in zip(edges, edges[1:], strict=False):
+    for start, end in itertools.pairwise(edges):
         rows = by_length[start:end]
         length = int(lengths[rows[0]])
         matrix = data[offsets[rows].astype(np.int64)[:, None] + np.arange(length)] if length else data[:0].reshape(0, 0)

@@ -9,6 +9,7 @@ Reads never see half a commit: a commit names its files, and files never change.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,6 @@ from hailstorm.ledger.live import Live
 from hailstorm.ledger.runs import merge_runs, run_name
 
 if TYPE_CHECKING:
-    import pandas
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -98,18 +98,14 @@ class State:
         tables = [self._read(run) for run in reversed(runs)]
         return merge_runs(tables, self.live.steps[self.step].key, drop_deleted=True) if tables else None
 
-    def pandas(self) -> pandas.DataFrame:
+    def pandas(self) -> Any:
         return self.arrow().to_pandas()
 
     def polars(self) -> Any:
-        import polars
-
-        return polars.from_arrow(self.arrow())
+        return _library("polars").from_arrow(self.arrow())
 
     def duckdb(self) -> Any:
-        import duckdb
-
-        return duckdb.from_arrow(self.arrow())
+        return _library("duckdb").from_arrow(self.arrow())
 
     def spark(self, session: SparkSession) -> DataFrame:
         return session.createDataFrame(self.arrow())
@@ -117,3 +113,10 @@ class State:
     def _read(self, run: Run) -> pa.Table:
         # Not through the cache: a reader may have no right to write there.
         return pq.read_table(self.ledger.store.path(run_name(self.step, run.id)))
+
+
+def _library(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise LedgerError(11, f"{name} is not installed", hint=f"To install it: pip install {name}") from error

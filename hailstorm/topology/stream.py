@@ -157,12 +157,8 @@ class Stream:
         inputs = tuple(stream.name for stream in (self, *others))
         return self.topology.add_stream(Union(name, at, inputs, self.schema))
 
-    def fold(
-        self, name: str, *, by: str | Sequence[str] | None = None, **monoids: AnyMonoid
-    ) -> Table:
-        """State by key: one column per monoid. Without `by` there is one state for all rows.
-
-        """
+    def fold(self, name: str, *, by: str | Sequence[str] | None = None, **monoids: AnyMonoid) -> Table:
+        """State by key: one column per monoid. Without `by` there is one state for all rows."""
         at = Location.of_caller()
         key = fold_key(name, by, self.step, at)
         schema = fold_schema(name, key, monoids, self.step, at)

@@ -76,8 +76,8 @@ class RowBolt:
                     pa.scalar(item.get(column.name), column.type)
                 except Exception as error:
                     bad.setdefault(int(index), TypeError(f"'{column.name}' is declared {column.type}: {error}"))
-        for index, error in bad.items():
-            self._refuse(batch, index, error, task)
+        for index, misfit in bad.items():
+            self._refuse(batch, index, misfit, task)
         keep = ~np.isin(origin, list(bad))
         return [item for item, kept in zip(out, keep, strict=True) if kept], origin[keep]
 
@@ -126,7 +126,9 @@ class BatchBolt:
             for row_batch in rows:
                 missing = [name for name in self.returns.names if name not in row_batch.schema.names]
                 if missing:
-                    raise ValueError(f"'{self.step}' returned no column '{missing[0]}'; it declares {self.returns.names}")
+                    raise ValueError(
+                        f"'{self.step}' returned no column '{missing[0]}'; it declares {self.returns.names}"
+                    )
                 arrays = [row_batch.column(f.name).cast(f.type) for f in self.returns]
                 made.append(self._with_origin(arrays, row_batch, batch))
         return made

@@ -83,7 +83,9 @@ class LookUp:
         columns: dict[str, Any] = {name: table.column(name) for name in (*fold.key, HASH)}
         for cell in fold.cells:
             delta = table.column(STATE + cell.name).combine_chunks()
-            prior = pa.nulls(len(delta), cell.state_type) if fold.replaces else matches.column(cell.stored, cell.state_type)
+            prior = (
+                pa.nulls(len(delta), cell.state_type) if fold.replaces else matches.column(cell.stored, cell.state_type)
+            )
             columns[STATE + cell.name] = delta if cell.merge is None else cell.merge(prior, delta)
             if cell.merge is None and not fold.replaces:
                 columns[PRIOR + cell.name] = prior

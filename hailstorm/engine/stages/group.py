@@ -126,7 +126,7 @@ def _equal_or_both_null(keys: pa.Table, left: Positions, right: Positions) -> np
     if not any(column.null_count for column in keys.columns):
         return equal_keys(keys, left, keys, right)
     numbers = _key_numbers(keys)
-    return numbers[left] == numbers[right]
+    return np.equal(numbers[left], numbers[right])
 
 
 def _key_numbers(keys: pa.Table) -> npt.NDArray[np.int64]:

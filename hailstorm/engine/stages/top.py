@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import cmp_to_key
 from typing import Any
 
-
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -70,7 +69,7 @@ class KeepTop:
             return
         self._write(ordered[:limit], whole, shown, task)
 
-    def _candidates(self, changes: pa.Table, buffer: dict[Any, Row], whole: bool) -> list[Row]:
+    def _candidates(self, changes: pa.Table, buffer: dict[Any, Row], whole: bool) -> Any:
         """The changes that can matter: those of buffered rows, and those that reach the buffer's last row.
 
         An empty or whole buffer has no last row that counts; then it is what would be last of a full one.
@@ -152,6 +151,3 @@ class KeepTop:
             return -1 if a["_by"] > b["_by"] else 1
         left, right = self._identity(a), self._identity(b)
         return 0 if left == right else (-1 if left < right else 1)
-
-
-
