@@ -1,0 +1,52 @@
+"""What the chaos tests share: warm JVMs, and worlds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.jvm import WarmJvm
+from tests.chaos.world import World
+
+MakeWorld = Callable[..., World]
+
+
+@pytest.fixture(scope="session")
+def jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmJvm]:
+    made = WarmJvm(tmp_path_factory.mktemp("jvm") / "output.txt")
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def other_jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmJvm]:
+    """For a second driver at the same time."""
+    made = WarmJvm(tmp_path_factory.mktemp("jvm") / "output.txt")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def new_world(tmp_path: Path) -> Iterator[MakeWorld]:
+    worlds: list[World] = []
+
+    def make(seed: int, jvm: WarmJvm | None = None) -> World:
+        folder = tmp_path / f"world{len(worlds)}"
+        folder.mkdir()
+        worlds.append(World(folder, seed, jvm))
+        return worlds[-1]
+
+    yield make
+    for world in worlds:
+        world.close()
+
+
+@pytest.fixture(scope="module")
+def old_world(tmp_path_factory: pytest.TempPathFactory, jvm: WarmJvm) -> Iterator[World]:
+    """One world that lives through all kills of a module, and so gets a long history of crashes."""
+    world = World(tmp_path_factory.mktemp("world"), seed=7, jvm=jvm)
+    world.feed(300)
+    yield world
+    world.close()

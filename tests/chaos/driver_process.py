@@ -1,0 +1,23 @@
+"""The real command line, with housekeeping that comes often enough to be killed in the middle of it.
+
+Run as a process of its own: `python driver_process.py run app.py ...`. With HAILSTORM_PAUSE the process does not
+kill itself at the fault point but stops there, like a machine that freezes, until somebody sends SIGCONT.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from types import SimpleNamespace
+
+from hailstorm.cli import main
+from hailstorm.engine import housekeeping
+from hailstorm.ledger import compaction, faults
+
+compaction.FAN_IN = 3
+housekeeping.MANIFEST_EVERY = 4
+if os.environ.get("HAILSTORM_PAUSE"):
+    faults.signal = SimpleNamespace(SIGKILL=signal.SIGSTOP)  # type: ignore[assignment]
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""One warm JVM for many drivers, one after another.
+
+Starting a JVM and compiling a topology's code in it costs more than all the rest of a kill. A driver that is given a
+gateway uses that JVM instead of its own; before the next driver starts, the Spark context of the one before is
+stopped from here. What a driver does with the ledger is the same; the tests that kill a JVM start their own.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from unittest.mock import patch
+
+from pyspark import SparkConf
+from pyspark.java_gateway import launch_gateway
+
+# Nothing here runs for long: the JVM's second compiler would only cost time.
+QUICK = {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1", "SPARK_LAUNCHER_OPTS": "-XX:TieredStopAtLevel=1"}
+
+
+class WarmJvm:
+    def __init__(self, output: Path) -> None:
+        conf = SparkConf(loadDefaults=False).set("spark.driver.memory", "1g")
+        with output.open("wb") as file, patch.dict(os.environ, QUICK):
+            self._gateway = launch_gateway(conf, {"stdout": file, "stderr": file, "start_new_session": True})
+
+    def environment(self) -> dict[str, str]:
+        """What a driver needs to find this JVM."""
+        parameters = self._gateway.java_parameters
+        return {"PYSPARK_GATEWAY_PORT": str(parameters.port), "PYSPARK_GATEWAY_SECRET": parameters.auth_token}
+
+    def forget_driver(self) -> None:
+        """Stop the Spark context that the driver before left. Its tasks may be in the middle of writing."""
+        companion = getattr(getattr(self._gateway.jvm.org.apache.spark, "SparkContext$"), "MODULE$")
+        context = companion.getActive()
+        if context.isDefined():
+            context.get().stop()
+
+    def close(self) -> None:
+        self._gateway.shutdown()
+        self._gateway.proc.stdin.close()
+        self._gateway.proc.wait(30)

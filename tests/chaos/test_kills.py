@@ -1,0 +1,59 @@
+"""kill -9 at every named fault point and at random moments: nothing is lost, nothing is doubled.
+
+After every kill the judge compares the ledger and all sinks, as the dead process left them, with the oracle.
+"""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from hailstorm.ledger.faults import FAULT_POINTS
+from tests.chaos.conftest import MakeWorld
+from tests.chaos.judge import judge, judge_the_end
+from tests.chaos.jvm import WarmJvm
+from tests.chaos.world import World
+
+pytestmark = [pytest.mark.chaos, pytest.mark.spark]
+
+
+@pytest.mark.parametrize("number", [1, 3])
+@pytest.mark.parametrize("point", sorted(FAULT_POINTS))
+def test_a_kill_at_a_fault_point_loses_and_doubles_nothing(old_world: World, point: str, number: int) -> None:
+    with old_world.feeding():
+        old_world.killed_itself(old_world.start(fault=f"{point}:{number}"))
+    judge(old_world)
+
+
+@pytest.mark.parametrize("attempt", range(10))
+def test_a_kill_at_a_random_moment_loses_and_doubles_nothing(old_world: World, attempt: int) -> None:
+    with old_world.feeding():
+        driver = old_world.start()
+        old_world.wait_for_commits(driver, old_world.chance.randint(1, 5))
+        time.sleep(old_world.chance.random())
+        old_world.kill(driver)
+    judge(old_world)
+
+
+@pytest.mark.parametrize("attempt", range(8))
+def test_a_kill_while_starting_loses_and_doubles_nothing(old_world: World, attempt: int) -> None:
+    driver = old_world.start()
+    time.sleep(old_world.chance.uniform(0.1, 5.0))
+    old_world.kill(driver)
+    judge(old_world)
+
+
+def test_after_all_those_kills_a_run_catches_up_and_delivers_everything(old_world: World) -> None:
+    old_world.run()
+    judge_the_end(old_world)
+
+
+def test_the_first_run_of_a_ledger_may_be_killed_at_any_point(new_world: MakeWorld, jvm: WarmJvm) -> None:
+    world = new_world(seed=11, jvm=jvm)
+    world.feed(200)
+    for point in ("before-commit", "after-commit", "before-commit:2", "during-delivery"):
+        world.killed_itself(world.start(fault=point))
+        judge(world)
+    world.run()
+    judge_the_end(world)

@@ -1,0 +1,152 @@
+"""A world to destroy: an app, its log, its ledger and its sinks in one folder, and real processes to kill."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from hailstorm.spouts import Log
+from tests.chaos.jvm import QUICK, WarmJvm
+from tests.chaos.oracle import some_records
+
+HERE = Path(__file__).parent
+OPTIONS = ("--master", "local[2]", "--conf", "spark.driver.memory=512m", "--conf", "spark.sql.shuffle.partitions=2")
+PATIENCE = 240.0  # seconds for anything: the machine may be busy with other work
+AHEAD = 400  # records that clients are ahead of the driver: five ticks
+
+Driver = subprocess.Popen[bytes]
+
+
+class World:
+    def __init__(self, folder: Path, seed: int, jvm: WarmJvm | None = None) -> None:
+        """With a `jvm` every driver uses that one; without, each starts its own."""
+        self.folder, self.chance, self.jvm = folder, random.Random(seed), jvm
+        self.ledger = folder / "ledger"
+        self.log = Log(folder / "events", partitions=2)
+        self.log.create()
+        self.records: dict[tuple[int, int], bytes] = {}  # what was appended, by partition and offset
+        self.drivers: list[Driver] = []
+        self.kills = 0
+        self._marks: list[str] = []
+        self._fed = 0
+        shutil.copy(HERE / "app.py", folder / "app.py")
+
+    # Input
+
+    def feed(self, count: int) -> None:
+        records = some_records(count, self._fed, self.chance)
+        partition = self.chance.randrange(2)
+        self._fed += count
+        offsets = self.log.append(records, partition=partition)[partition]
+        self.records |= {(partition, offset): record for offset, record in zip(offsets, records, strict=True)}
+
+    @contextlib.contextmanager
+    def feeding(self) -> Iterator[None]:
+        """Append small pieces all the time, as clients do, so that there is always a tick to run."""
+        stop = threading.Event()
+
+        def append() -> None:
+            while not stop.wait(0.05):
+                if len(self.records) - self.committed() < AHEAD:
+                    self.feed(self.chance.randint(1, 60))
+
+        thread = threading.Thread(target=append)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+
+    # Processes
+
+    def start(self, *options: str, until: str = "never", fault: str = "", pause: bool = False) -> Driver:
+        """Start a driver. It kills itself at `fault`, or stops there as if the machine had frozen."""
+        if self.jvm is not None:
+            self.jvm.forget_driver()
+        mark = uuid.uuid4().hex
+        self._marks.append(mark)
+        marks = {"HAILSTORM_FAULT": fault, "HAILSTORM_CHAOS": mark, "HAILSTORM_PAUSE": "yes" if pause else ""}
+        environment = {**os.environ, **marks, **(QUICK if self.jvm is None else self.jvm.environment())}
+        script = [sys.executable, str(HERE / "driver_process.py")]
+        command = [*script, "run", "app.py", "--until", until, *OPTIONS, *options]
+        with self._output(len(self.drivers)).open("wb") as output:
+            process = subprocess.Popen(
+                command, cwd=self.folder, env=environment, stdout=output, stderr=output, start_new_session=True
+            )
+        self.drivers.append(process)
+        return process
+
+    def run(self) -> None:
+        """Run to the end of what was fed, undisturbed."""
+        process = self.start("--set", "max_tick_rows=100000", until="caught-up")
+        assert process.wait(PATIENCE) == 0, self.said(process)
+
+    def kill(self, process: Driver) -> None:
+        assert process.poll() is None, self.said(process)
+        process.kill()
+        process.wait(PATIENCE)
+        self.kills += 1
+
+    def killed_itself(self, process: Driver) -> None:
+        """Wait for the driver to die at the fault point that it was started with."""
+        code = process.wait(PATIENCE)
+        assert code == -signal.SIGKILL, self.said(process)
+        self.kills += 1
+
+    def said(self, process: Driver) -> str:
+        return self._output(self.drivers.index(process)).read_text(errors="replace")
+
+    def processes(self, process: Driver | None = None) -> dict[int, str]:
+        """The processes of one driver, or of all: the driver, its JVM, its workers. Their commands by id."""
+        marks = self._marks if process is None else [self._marks[self.drivers.index(process)]]
+        wanted = [f"HAILSTORM_CHAOS={mark}".encode() for mark in marks]
+        found = {}
+        for entry in Path("/proc").iterdir():
+            with contextlib.suppress(OSError):
+                if entry.name.isdigit() and any(mark in (entry / "environ").read_bytes() for mark in wanted):
+                    found[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        return found
+
+    def close(self) -> None:
+        for process in self.drivers:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+        wait_for(lambda: not self.processes(), "all JVMs to end after their drivers")
+
+    # Progress
+
+    def commits(self) -> int:
+        return len(list((self.ledger / "commits").glob("[0-9]*.json")))
+
+    def committed(self) -> int:
+        """How many records the newest commit has read."""
+        newest = max((self.ledger / "commits").glob("[0-9]*.json"), default=None)
+        return sum(json.loads(newest.read_bytes())["to"].get("events", {}).values()) if newest else 0
+
+    def wait_for_commits(self, process: Driver, more: int) -> None:
+        wanted = self.commits() + more
+        wait_for(lambda: self.commits() >= wanted or process.poll() is not None, f"{more} more commits")
+        assert process.poll() is None, self.said(process)
+
+    def _output(self, number: int) -> Path:
+        return self.folder / f"driver-{number}.txt"
+
+
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {PATIENCE} s for {what}"
+        time.sleep(0.02)
