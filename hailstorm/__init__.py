@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from hailstorm.sinks import Parquet as Parquet
     from hailstorm.sinks import Postgres as Postgres
     from hailstorm.sinks import Sqlite as Sqlite
+    from hailstorm.sinks.kafka import Kafka as Kafka
     from hailstorm.spouts import Files as Files
     from hailstorm.spouts import Log as Log
     from hailstorm.spouts import Rate as Rate
@@ -57,6 +58,7 @@ _HOMES = {
     " frequent top set map_sum any all histogram bitmap",
     "hailstorm.spouts": "Log Rate Files",
     "hailstorm.sinks": "Console Parquet Postgres Sqlite DuckDB Call",
+    "hailstorm.sinks.kafka": "Kafka",
     "hailstorm.ledger.reader": "open_ledger",
     "hailstorm.errors": "HailstormError",
 }

@@ -18,7 +18,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from hailstorm.errors import LogError, TopologyError
-from hailstorm.spouts.kafka_client import PATIENCE, Cluster, answers, load
+from hailstorm.spouts.kafka_client import PATIENCE, Cluster, answers, load, load_admin
 from hailstorm.spouts.kafka_reader import read_range
 from hailstorm.spouts.kafka_topics import Roster, Topic, numbered
 
@@ -62,7 +62,8 @@ class KafkaLog:
             raise TopologyError(60, "Kafka needs a topic, several topics, or a pattern=, and only one of these")
         for name in self.topics:
             if not re.fullmatch(r"[\w.-]{1,249}", name, re.ASCII) or name in (".", ".."):
-                raise TopologyError(61, f"'{name}' cannot be the name of a topic", hint="Kafka allows a-z A-Z 0-9 . _ -")
+                hint = "Kafka allows a-z A-Z 0-9 . _ -"
+                raise TopologyError(61, f"'{name}' cannot be the name of a topic", hint=hint)
         if self.pattern is not None:
             try:
                 re.compile(self.pattern)
@@ -92,11 +93,10 @@ class KafkaLog:
 
     def describe(self) -> Mapping[str, Any]:
         """Neither servers nor options: a cluster may move, and topics are told apart by their ids."""
-        uncommitted = self.options.get("isolation.level") == "read_uncommitted"
         return {
             "kafka": self.pattern if self.topic is None else list(self.topics),
             "metadata": self.metadata,
-            **({"isolation": "read_uncommitted"} if uncommitted else {}),
+            "isolation": "read_uncommitted" if self._uncommitted else "read_committed",
         }
 
     # --- what the negotiator may ask of a log beyond the protocol
@@ -141,6 +141,10 @@ class KafkaLog:
         return Cluster(self.servers, self.options)
 
     @property
+    def _uncommitted(self) -> bool:
+        return bool(self.options.get("isolation.level") == "read_uncommitted")
+
+    @property
     def _who(self) -> str:
         named = f"topics like '{self.pattern}'" if self.topic is None else ", ".join(map("'{}'".format, self.topics))
         return f"Kafka ({named} at {self.cluster.cleaned(self.servers)})"
@@ -163,18 +167,14 @@ class KafkaLog:
         return repr((self.cluster.identity(), self.topics, self.pattern))
 
     def _offsets(self, start: Start) -> dict[int, int]:
-        library = load()
-        from confluent_kafka.admin import OffsetSpec
-
-        places = self._places()
-        moment = _moment(start)
-        spec = {
-            "latest": OffsetSpec.latest,
-            "time": lambda: OffsetSpec.for_timestamp(round(moment.timestamp() * 1000)),
-        }.get("time" if moment is not None else str(start), OffsetSpec.earliest)()
-        isolation = library.IsolationLevel
-        uncommitted = self.options.get("isolation.level") == "read_uncommitted"
-        level = isolation.READ_UNCOMMITTED if uncommitted else isolation.READ_COMMITTED
+        library, specs = load(), load_admin().OffsetSpec
+        places, moment = self._places(), _moment(start)
+        if moment is not None:
+            spec = specs.for_timestamp(round(moment.timestamp() * 1000))
+        else:
+            spec = specs.latest() if start == "latest" else specs.earliest()
+        levels = library.IsolationLevel
+        level = levels.READ_UNCOMMITTED if self._uncommitted else levels.READ_COMMITTED
         admin, complaints = self.cluster.admin()
         asked = {library.TopicPartition(topic, own): spec for topic, own in places.values()}
         if not asked:
@@ -197,7 +197,7 @@ class KafkaLog:
             # New topics wait until they are remembered: the numbers of this copy are those of the tasks.
             ids = {name: id for name, id in layout.ids.items() if Topic(name, id) in roster.topics}
         else:
-            roster, ids = self._remember(extended), layout.ids
+            roster, ids = self._remember(extended), dict(layout.ids)
         numbers = {name: roster.number(name, id) for name, id in ids.items()}
         return {
             numbered(numbers[name], name, own): (name, own) for name in ids for own in range(layout.partitions[name])
@@ -260,6 +260,4 @@ def _given(
         if isinstance(offsets, Mapping)
         for own, offset in offsets.items()
     }
-    return {
-        number: int(wanted.get(place, start.get(place[1], earliest[number]))) for number, place in places.items()
-    }
+    return {number: int(wanted.get(place, start.get(place[1], earliest[number]))) for number, place in places.items()}

@@ -6,9 +6,10 @@ is imported when the first one is opened. Secrets are put in here and nowhere el
 
 from __future__ import annotations
 
+import importlib
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -18,7 +19,6 @@ from hailstorm.environment import concealed, revealed, revealed_all, secrets_in
 from hailstorm.errors import LogError, TransientLogError
 
 if TYPE_CHECKING:
-    import confluent_kafka
     from confluent_kafka.admin import AdminClient
 
 # librdkafka reconnects by itself; only after so many seconds does anybody hear of it. A broker's restart fits in.
@@ -88,25 +88,17 @@ class Cluster:
         with _lock:
             key = (os.getpid(), self.identity())
             if key not in _admins:
-                library = load()
                 complaints = Complaints()
                 with self.understood(f"the Kafka servers {self.servers}", complaints):
-                    from confluent_kafka.admin import AdminClient
-
-                    only_ours = {k: v for k, v in self.options.items() if not k.startswith(_NOT_FOR_ADMIN)}
-                    opened = AdminClient(Cluster(self.servers, only_ours).settings(complaints, {}, {}))
-                assert library is not None
-                _admins[key] = (opened, complaints)
+                    _admins[key] = (load_admin().AdminClient(self.settings(complaints, {}, {})), complaints)
             return _admins[key]
 
     @contextmanager
     def understood(self, who: str, complaints: Complaints) -> Iterator[None]:
         """Errors of the library inside become LogErrors about `who`."""
-        import confluent_kafka
-
         try:
             yield
-        except confluent_kafka.KafkaException as error:
+        except load().KafkaException as error:
             raise self.log_error(who, error.args[0], complaints) from None
 
     def log_error(self, who: str, error: Any, complaints: Complaints) -> LogError:
@@ -128,8 +120,6 @@ class Cluster:
 
 _lock = threading.Lock()
 _admins: dict[tuple[int, str], tuple[AdminClient, Complaints]] = {}
-# What an admin client would refuse or warn of.
-_NOT_FOR_ADMIN = ("isolation.level", "auto.offset", "enable.", "fetch.", "queued.", "transactional.", "linger.", "acks")
 
 _UNREACHABLE = {"_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_MSG_TIMED_OUT", "_RESOLVE", "_WAIT_COORD", "_STATE"}
 _BUSY = {
@@ -189,20 +179,18 @@ def explained(error: Any, complaints: Complaints | None = None) -> tuple[Trouble
 def load() -> Any:
     """The library, or an error that names the extra."""
     try:
-        import confluent_kafka
+        return importlib.import_module("confluent_kafka")
     except ImportError as error:
         hint = "pip install hailstorm[kafka]"
         raise LogError(35, "Kafka needs a package that is missing", hint=hint) from error
-    return confluent_kafka
+
+
+def load_admin() -> Any:
+    """The part of the library that asks about topics and groups."""
+    load()
+    return importlib.import_module("confluent_kafka.admin")
 
 
 def answers(futures: Mapping[Any, Any], patience: float = PATIENCE) -> dict[Any, Any]:
     """The results of an admin call, by what was asked for. The first failure is raised."""
     return {asked: future.result(timeout=patience + 5) for asked, future in futures.items()}
-
-
-def opened(make: Callable[[], Any], cluster: Cluster, who: str, complaints: Complaints) -> Any:
-    """A client, with errors in its settings told as ours."""
-    load()
-    with cluster.understood(who, complaints):
-        return make()

@@ -171,14 +171,12 @@ def read_range(
         yield from _together(held)
     except GeneratorExit:
         reader.position = -1  # what was fetched and not given must be fetched again
+        _give_back(reader)
         raise
     except BaseException:
         reader.consumer.close()
-        reader = None
         raise
-    finally:
-        if reader is not None:
-            _give_back(reader)
+    _give_back(reader)
 
 
 def _borrowed(cluster: Cluster, topic: str, partition: int) -> _Reader:

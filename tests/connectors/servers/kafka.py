@@ -66,13 +66,10 @@ def jars() -> Path:
         cache.mkdir(parents=True, exist_ok=True)
         ivy = next((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar"))
         with tempfile.TemporaryDirectory(dir=cache) as fetched:
-            subprocess.run(
-                ["java", "-Xmx256m", "-jar", str(ivy), "-dependency", "org.apache.kafka", "kafka_2.13", VERSION]
-                + ["-confs", "default", "-types", "jar", "bundle", "-retrieve", "lib/[artifact]-[revision].[ext]"],
-                cwd=fetched,
-                check=True,
-                stdout=subprocess.DEVNULL,
-            )
+            wanted = ["-dependency", "org.apache.kafka", "kafka_2.13", VERSION, "-confs", "default"]
+            where = ["-types", "jar", "bundle", "-retrieve", "lib/[artifact]-[revision].[ext]"]
+            command = ["java", "-Xmx256m", "-jar", str(ivy), *wanted, *where]
+            subprocess.run(command, cwd=fetched, check=True, stdout=subprocess.DEVNULL)
             # Renamed as a whole: another test run may be fetching, too.
             (Path(fetched) / "lib").rename(folder)
     return folder
@@ -147,15 +144,10 @@ class KafkaServer:
         self.process = None
 
     def _java(self, main: str, *arguments: str) -> subprocess.Popen[bytes]:
-        (self.folder / "log4j2.properties").write_text("rootLogger.level=warn\n")
+        java = ["java", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{jars()}/*"]
+        command = [*java, main, *arguments, str(self.folder / "server.properties")]
         with open(self.folder / "output", "ab") as output:
-            return subprocess.Popen(
-                ["java", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{jars()}/*", main]
-                + [*arguments, str(self.folder / "server.properties")],
-                stdout=output,
-                stderr=output,
-                stdin=subprocess.DEVNULL,
-            )
+            return subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
 
     def _answers(self) -> bool:
         try:

@@ -1,0 +1,190 @@
+"""Transactions of the Kafka sink: the rows of a commit and its number, visible together or not at all.
+
+The commit's number goes to a compacted topic of cursors, in the same transaction as the rows. The transactional id
+names topology and sink: who opens it last is the only one who can commit, and what an earlier one left open is
+aborted. So the cursor is read after opening, and it is the truth.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow.compute as pc
+
+from hailstorm.errors import LogError, SinkError, TransientLogError, TransientSinkError
+from hailstorm.ledger import faults
+from hailstorm.sinks.kafka_rows import Records
+from hailstorm.sinks.sink import Delivery
+from hailstorm.spouts.kafka_client import Cluster, Complaints, Trouble, answers, explained, load, load_admin
+from hailstorm.spouts.kafka_reader import read_range
+
+PATIENCE = 10.0  # seconds; after that, delivery waits and tries again
+_LARGEST = 1_000_000  # librdkafka's own limit of a record, unless the user's options say otherwise
+
+_DEFAULTS = {"linger.ms": 5, "partitioner": "murmur2_random", "queue.buffering.max.messages": 200_000}
+_CURSORS = {
+    "cleanup.policy": "compact",
+    "segment.bytes": "1048576",
+    "min.cleanable.dirty.ratio": "0.1",
+    "min.compaction.lag.ms": "0",
+}
+
+
+@dataclass
+class Transactions:
+    """An open producer. Whatever it raises, its next use is after `open` by a new one, or an aborted transaction."""
+
+    cluster: Cluster
+    topic: str
+    cursor_topic: str
+    delivery: Delivery
+    complaints: Complaints = field(default_factory=Complaints)
+    producer: Any = None
+    cursor: int | None = None
+    largest: int = _LARGEST
+
+    @property
+    def id(self) -> str:
+        return f"hailstorm/{self.delivery.topology}/{self.delivery.sink}"
+
+    def open(self) -> None:
+        """Check the topics, take over from whoever wrote before, and read how far that one got."""
+        try:
+            self._check_topics()
+            fixed = {"transactional.id": self.id, "message.max.bytes": self.largest, "batch.size": self.largest - 500}
+            settings = self.cluster.settings(self.complaints, _DEFAULTS, fixed)
+            self.producer = load().Producer(settings)
+            self.producer.init_transactions(PATIENCE)
+            self.cursor = self._read_cursor()
+        except load().KafkaException as error:
+            raise self._sink_error(error.args[0]) from None
+        except TransientLogError as error:
+            raise TransientSinkError(6, error.what, hint=error.hint) from None
+        except LogError as error:
+            raise SinkError(1, error.what, hint=error.hint) from None
+
+    def write(self, commit: int, found: Records) -> None:
+        try:
+            self.producer.begin_transaction()
+            try:
+                self._produce(found)
+                self.producer.produce(self.cursor_topic, json.dumps({"commit": commit}), self.id, partition=0)
+                self.producer.flush(PATIENCE)
+                faults.fault("during-delivery")
+                self._commit()
+            except BaseException:
+                self._abort()
+                raise
+        except load().KafkaException as error:
+            raise self._sink_error(error.args[0]) from None
+        self.cursor = commit
+
+    def close(self) -> None:
+        producer, self.producer = self.producer, None
+        if producer is not None:
+            producer.purge()
+            producer.flush(0.1)
+
+    def _produce(self, found: Records) -> None:
+        produce, poll, topic = self.producer.produce, self.producer.poll, self.topic
+        for place, (value, key) in enumerate(zip(found.values, found.keys, strict=True)):
+            more: dict[str, Any] = {}
+            if found.headers is not None:
+                more["headers"] = found.headers[place]
+            if found.partitions is not None:
+                more["partition"] = found.partitions[place]
+            while True:
+                try:
+                    produce(topic, value, key, **more)
+                    break
+                except BufferError:
+                    poll(0.05)
+
+    def _commit(self) -> None:
+        while True:
+            try:
+                self.producer.commit_transaction(PATIENCE)
+                return
+            except load().KafkaException as error:
+                # Asking again is safe while nobody knows: it is the same transaction.
+                if not error.args[0].retriable() or error.args[0].name() == "_TIMED_OUT":
+                    raise
+
+    def _abort(self) -> None:
+        """What cannot be aborted now is aborted by the next one who opens."""
+        with contextlib.suppress(load().KafkaException):
+            self.producer.purge()
+            self.producer.abort_transaction(PATIENCE)
+
+    # --- topics
+
+    def _check_topics(self) -> None:
+        """The topic must be there; the one for cursors is made."""
+        library, kinds = load(), load_admin()
+        admin, complaints = self.cluster.admin()
+        with self.cluster.understood(f"topic '{self.topic}'", complaints):
+            answers(admin.describe_topics(library.TopicCollection([self.topic]), request_timeout=PATIENCE), PATIENCE)
+            if self.cursor_topic not in admin.list_topics(timeout=PATIENCE).topics:
+                new = kinds.NewTopic(self.cursor_topic, 1, config=_CURSORS)
+                try:
+                    answers(admin.create_topics([new], operation_timeout=PATIENCE), PATIENCE)
+                except library.KafkaException as error:
+                    if error.args[0].name() != "TOPIC_ALREADY_EXISTS":  # another sink was faster
+                        raise
+            asked = [kinds.ConfigResource(kinds.ResourceType.TOPIC, self.topic)]
+            config = next(iter(answers(admin.describe_configs(asked, request_timeout=PATIENCE), PATIENCE).values()))
+        # librdkafka makes batches up to its own limit, and the broker refuses whole batches that are over its.
+        own = int(self.cluster.options.get("message.max.bytes", _LARGEST))
+        self.largest = min(own, int(config["max.message.bytes"].value))
+
+    def _read_cursor(self) -> int | None:
+        """The last commit that this sink was given, as the topic of cursors says."""
+        library, specs = load(), load_admin().OffsetSpec
+        admin, complaints = self.cluster.admin()
+        place = library.TopicPartition(self.cursor_topic, 0)
+
+        def end_at(spec: Any, level: Any) -> int:
+            with self.cluster.understood(f"topic '{self.cursor_topic}'", complaints):
+                futures = admin.list_offsets({place: spec}, isolation_level=level, request_timeout=PATIENCE)
+                return int(answers(futures, PATIENCE)[place].offset)
+
+        levels = library.IsolationLevel
+        everything = end_at(specs.latest(), levels.READ_UNCOMMITTED)
+        stable = end_at(specs.latest(), levels.READ_COMMITTED)
+        first = end_at(specs.earliest(), levels.READ_COMMITTED)
+        # Another sink's open transaction hides what was committed after it began: ours may be among that.
+        loose = Cluster(self.cluster.servers, {**self.cluster.options, "isolation.level": "read_uncommitted"})
+        if self._last_of_ours(loose, stable, everything) is not None:
+            raise TransientSinkError(
+                6, f"the cursor of sink '{self.delivery.sink}' is behind another sink's open transaction"
+            )
+        strict = Cluster(self.cluster.servers, {**self.cluster.options, "isolation.level": "read_committed"})
+        return self._last_of_ours(strict, first, stable)
+
+    def _last_of_ours(self, cluster: Cluster, start: int, end: int) -> int | None:
+        found = None
+        for batch in read_range(cluster, self.cursor_topic, 0, start, end, metadata=False):
+            ours = batch.filter(pc.equal(batch.column("key"), self.id.encode()))
+            if ours.num_rows:
+                found = int(json.loads(ours.column("value")[-1].as_py())["commit"])
+        return found
+
+    def _sink_error(self, error: Any) -> SinkError:
+        trouble, why = explained(error, self.complaints)
+        what = f"topic '{self.topic}' {trouble.value}: {self.cluster.cleaned(why)}"
+        match trouble:
+            case Trouble.UNREACHABLE | Trouble.BUSY:
+                return TransientSinkError(6, what, hint="It is tried again.")
+            case Trouble.FENCED:
+                hint = f"It opened the transactional id {self.id} after this one; this one writes no more."
+                return SinkError(15, f"another driver has taken over sink '{self.delivery.sink}'", hint=hint)
+            case Trouble.DENIED:
+                return SinkError(1, what, hint="Check user, password and rights: sasl.* and ssl.* in options=.")
+            case Trouble.MISSING:
+                return SinkError(1, what, hint="Create the topic, or correct its name.")
+        if error.txn_requires_abort():
+            return TransientSinkError(6, what, hint="The transaction was aborted; it is tried again.")
+        return SinkError(11, what)
