@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 
 from bench import record
+from bench.bench import Bench, Outcome
 from bench.contest import ROOT
 from bench.picture import draw
 from bench.report import show
@@ -33,13 +34,20 @@ def main(
         if names and bench.name not in names:
             continue
         before = record.machine()
-        with console.status(bench.name) as status:
-            outcome = bench.measure(quick, lambda text, bench=bench: status.update(f"{bench.name}: {text}"))  # type: ignore[misc]
+        outcome = _measured(bench, quick)
         show(console, bench, outcome)
         console.print(f"  kept in {record.save(bench, outcome, quick, before).relative_to(ROOT)}\n")
         kept = kept and all(check.kept for check in outcome.checks)
     draw(record.newest())
     raise typer.Exit(0 if kept else 1)
+
+
+def _measured(bench: Bench, quick: bool) -> Outcome:
+    """With a line that says what is going on; minutes of silence look like a hang."""
+    if not console.is_terminal:
+        return bench.measure(quick, lambda text: console.print(f"{bench.name}: {text}", style="dim"))
+    with console.status(bench.name) as status:
+        return bench.measure(quick, lambda text: status.update(f"{bench.name}: {text}"))
 
 
 if __name__ == "__main__":

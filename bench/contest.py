@@ -125,7 +125,10 @@ class Host:
     def close(self) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()
-        self._process.wait(timeout=60)
+        try:
+            self._process.wait(timeout=60)
+        except subprocess.TimeoutExpired:
+            self.kill()
 
     def _ask(self, **order: Any) -> Any:
         assert self._process.stdin is not None and self._process.stdout is not None

@@ -3,7 +3,21 @@
 from __future__ import annotations
 
 from bench.bench import Bench
-from bench.suite import bolt, day, growth, hot, housekeeping, json_lines, large, restart, six, sketches, small, words
+from bench.suite import (
+    bolt,
+    day,
+    growth,
+    hot,
+    housekeeping,
+    json_lines,
+    large,
+    model,
+    restart,
+    six,
+    sketches,
+    small,
+    words,
+)
 
 BENCHES: tuple[Bench, ...] = (
     small.BENCH,
@@ -18,4 +32,5 @@ BENCHES: tuple[Bench, ...] = (
     day.BENCH,
     restart.BENCH,
     bolt.BENCH,
+    model.BENCH,
 )
