@@ -11,7 +11,7 @@ from bench.bench import Bench, Outcome, Say
 from bench.contest import Effort, Entrant, Series, run_contest
 from bench.work import Work
 
-_SHAPES = [(1_000, 1_000), (1_000, 1_000_000), (100_000, 1_000), (100_000, 1_000_000), (500_000, 1_000), (500_000, 1_000_000)]  # fmt: skip
+_SHAPES = [(rows, keys) for rows in (1_000, 100_000, 500_000) for keys in (1_000, 1_000_000)]
 _OLD = 5_000  # commits
 
 
