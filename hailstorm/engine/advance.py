@@ -75,18 +75,15 @@ def advance(
     try:
         for frame in plan.waves:
             reports = _run(spark, plan, frame, order(), outcome)
-            for step in [step for report in reports for step in report.null_keys]:
-                rejects = plan.branch(step).rejects
-                assert rejects is not None, step
-                found = _run(spark, plan, rejects, order(), outcome)
+            for step in sorted({step for report in reports for step in report.null_keys}):
+                found = _run(spark, plan, plan.rejects[step], order(), outcome)
                 # The rows were read again to find these; of all that happened again only the letters are new.
                 _take_letters(outcome, [report for report in found if report.slot.startswith(f"{step}!null")])
             _take(outcome, reports, runs, inputs)
-            for step in [step for report in reports for step in report.refill]:
-                branch = plan.branch(step)
+            for step in sorted({step for report in reports for step in report.refill}):
+                refill = plan.refills[step]
                 # The table's changes of this tick are in its runs by now: fill from there.
-                again = _run(spark, plan, branch.frame, order(refill=branch.refills_from), outcome)
-                _take(outcome, again, runs, inputs)
+                _take(outcome, _run(spark, plan, refill.frame, order(refill=refill.table), outcome), runs, inputs)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return outcome

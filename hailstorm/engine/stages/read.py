@@ -21,6 +21,14 @@ TIME = pa.timestamp("us", tz="UTC")
 HIDDEN = pa.schema([("_spout", pa.string()), ("_partition", pa.int32()), ("_offset", pa.int64()), ("_time", TIME)])
 
 
+def _share(batches: Batches) -> int:
+    """Which of its step's tasks this is: the number in the one row that it starts from.
+
+    Not Spark's partition: that counts through all branches of a wave.
+    """
+    return int(sum(batch.column(0)[0].as_py() for batch in batches))
+
+
 @dataclass(frozen=True)
 class ReadLog:
     """The records of this task's ranges, decoded, with where they came from. Bad records are refused."""
@@ -35,9 +43,7 @@ class ReadLog:
     phase = "read"
 
     def __call__(self, batches: Batches, task: Task) -> Batches:
-        for _ in batches:
-            pass
-        for range_ in task.order.ranges[task.partition]:
+        for range_ in task.order.ranges[_share(batches)]:
             if range_.spout == self.spout:
                 seen = Seen()
                 task.report.seen.setdefault(self.spout, {})[range_.partition] = seen
@@ -86,9 +92,7 @@ class ReadLetters:
     phase = "read"
 
     def __call__(self, batches: Batches, task: Task) -> Batches:
-        for _ in batches:
-            pass
-        if task.partition == 0:
+        if _share(batches) == 0:
             for path in task.order.letters:
                 letters = pq.read_table(task.store.path(path))
                 mine = letters.filter(pc.equal(letters.column("step"), self.step)).combine_chunks()
@@ -121,10 +125,9 @@ class ReadScratch:
     phase = "read"
 
     def __call__(self, batches: Batches, task: Task) -> Batches:
-        for _ in batches:
-            pass
+        share = _share(batches)
         for index, path in enumerate(task.order.inputs.get(self.step, ())):
-            if index % self.tasks == task.partition % self.tasks:
+            if index % self.tasks == share:
                 yield from read_arrow(Path(path)).select(list(self.columns)).to_batches(max_chunksize=100_000)
 
 
@@ -140,10 +143,8 @@ class ReadChanges(ReadScratch):
         if task.order.refill != self.step:
             yield from super().__call__(batches, task)
             return
-        for _ in batches:
-            pass
-        runs = task.open_runs(self.step)
-        if task.partition == 0 and runs:
+        share, runs = _share(batches), task.open_runs(self.step)
+        if share == 0 and runs:
             rows = merge_runs([run.table for run in runs], self.key, drop_deleted=True)
             for batch in rows.to_batches(max_chunksize=100_000):
                 yield self._as_inserts(batch)
