@@ -37,7 +37,7 @@ class Housekeeper:
 
     def notice(self, live: Live) -> None:
         """A commit has happened. Returns at once."""
-        if live.commit - self._manifest >= MANIFEST_EVERY or any(self._due(live)):
+        if live.commit - self._manifest >= MANIFEST_EVERY or any(self._due(live, self._busy)):
             self._work.put(True)
 
     def finished(self) -> dict[str, StateChange]:
@@ -60,25 +60,27 @@ class Housekeeper:
         self._work.put(False)
         self._thread.join(timeout=10)
 
-    def _due(self, live: Live) -> list[str]:
-        steps = [step for step in self._keys if step not in self._busy]
+    def _due(self, live: Live, busy: set[str]) -> list[str]:
+        steps = [step for step in self._keys if step not in busy]
         return [step for step in steps if layers_to_merge(live.runs.get(step, ()))[0]]
 
     def _run(self) -> None:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
         while self._work.get() and not self._stopping.is_set():
             try:
-                # The head of now, not of when the work was noticed: runs may have been merged since.
-                self._keep_house(self._ledger.head)
+                # First who is busy, then the head, and the head of now: a step that is not busy any more has its
+                # merged runs in that head. The other way round, runs that are gone would be merged again.
+                busy = set(self._busy)
+                self._keep_house(self._ledger.head, busy)
             except (OSError, HailstormError) as error:
                 self._failure = error
                 return
 
-    def _keep_house(self, live: Live) -> None:
+    def _keep_house(self, live: Live, busy: set[str]) -> None:
         if live.commit - self._manifest >= MANIFEST_EVERY:
             self._ledger.write_manifest(live)
             self._manifest = live.commit
-        for step in self._due(live):
+        for step in self._due(live, busy):
             self._busy.add(step)
             change = compact(
                 self._ledger.store,

@@ -110,6 +110,10 @@ class Ledger:
 
     def commit(self, commit: Commit) -> Live:
         """Make it happen: atomically, for all steps, outboxes and dead letters together, or not at all."""
+        for step, change in commit.state.items():
+            # Merged runs that replace what is not live any more would bring back rows that were deleted since.
+            live = {run.id for run in self.head.runs.get(step, ())}
+            assert live.issuperset(change.removed), (commit.commit, step)
         fault("before-commit")
         if not self.store.put_if_absent(commit_name(commit.commit), encode(commit)):
             theirs = self.read_commit(commit.commit)
