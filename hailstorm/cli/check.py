@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from hailstorm.cli.doctor import require_java
 from hailstorm.cli.output import err, out, print_rows
 from hailstorm.cli.run import AppArgument
 from hailstorm.cli.target import App, load_app
@@ -59,6 +60,7 @@ def _check_laws(app: App) -> int:
 
 def _schemas(app: App) -> Mapping[str, pa.Schema]:
     """Compile as a run would, without running: Spark resolves every expression. Raises TopologyError."""
+    require_java()
     from hailstorm.engine.plan import compile_topology
     from hailstorm.engine.run import resolved
     from hailstorm.engine.session import start_session

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import os
 import re
 import shutil
@@ -11,20 +11,16 @@ import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
 import typer
 from rich.text import Text
 
 from hailstorm.cli.output import JsonOption, out, print_json_lines
+from hailstorm.errors import UsageError
 
 GIGABYTE = 1 << 30
-# Extra -> the module that it brings and what for.
-EXTRAS = {
-    "duckdb": ("duckdb", "the DuckDB sink and `state --where`"),
-    "testing": ("hypothesis", "`check` of one's own monoids and `check_laws`"),
-}
 
 
 @dataclass(frozen=True)
@@ -46,15 +42,15 @@ def doctor(json: JsonOption = False) -> None:
       hailstorm doctor --json | jq 'select(.ok == false)'
     """
     findings = [check() for check in CHECKS]
-    findings += [check_extra(extra, *about) for extra, about in EXTRAS.items()]
+    findings += [check_extra(extra, packages) for extra, packages in extras().items()]
     if json:
         print_json_lines(map(asdict, findings))
     else:
         for finding in findings:
             mark = {True: ("ok", "green"), False: ("WRONG", "bold red"), None: ("missing", "yellow")}[finding.ok]
-            out.print(Text.assemble((f"{mark[0]:8}", mark[1]), f"{finding.check:14} {finding.found}"))
+            out.print(Text.assemble((f"{mark[0]:8} ", mark[1]), f"{finding.check:15} {finding.found}"))
             for line in finding.fix.splitlines():
-                out.print(f"{'':23} {line}", markup=False)
+                out.print(f"{'':24} {line}", markup=False)
     if any(finding.ok is False for finding in findings):
         raise typer.Exit(1)
 
@@ -70,13 +66,23 @@ def check_java() -> Finding:
     """Spark looks in JAVA_HOME first, then on the PATH; so do we."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    if java is None or not Path(java).exists():
-        return Finding("java", False, f"JAVA_HOME is {home}, without bin/java" if home else "not found", java_advice())
+    if home and java is not None and not Path(java).exists():
+        fix = "Type: unset JAVA_HOME, to use the java on the PATH; or set it to where Java 17 is."
+        return Finding("java", False, f"JAVA_HOME is {home}, which has no bin/java", fix)
+    if java is None:
+        return Finding("java", False, "not found", java_advice())
     spoken = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
     number = re.search(r'version "(\d+)', spoken)
     if number is None or int(number[1]) < 17:
         return Finding("java", False, f"{number[1] if number else 'unknown version'} at {java}", java_advice())
     return Finding("java", True, f"{number[1]} at {java}")
+
+
+def require_java() -> None:
+    """Say what is wrong with Java before Spark fails to start, which it does without a reason."""
+    finding = check_java()
+    if not finding.ok:
+        raise UsageError(15, f"Spark needs Java 17 or newer: {finding.found}", hint=finding.fix)
 
 
 def java_advice() -> str:
@@ -131,12 +137,23 @@ def check_disk() -> Finding:
     return Finding("disk space", free >= 2, f"{free:.1f} GB free", advice)
 
 
-def check_extra(extra: str, module: str, purpose: str) -> Finding:
-    if importlib.util.find_spec(module) is None:
-        return Finding(
-            f"extra {extra}", None, f"not installed; for {purpose}", f"Type: pip install 'hailstorm[{extra}]'"
-        )
-    return Finding(f"extra {extra}", True, f"{module} {version(module)}")
+def extras() -> dict[str, list[str]]:
+    """The packages that each extra brings, as the installed Hailstorm says itself."""
+    found: dict[str, list[str]] = {}
+    for requirement in requires("hailstorm") or ():
+        package = re.match(r"[\w.-]+", requirement)
+        extra = re.search(r"extra == ['\"](\w+)", requirement)
+        if package and extra and extra[1] not in ("all", "dev"):
+            found.setdefault(extra[1], []).append(package[0])
+    return found
+
+
+def check_extra(extra: str, packages: list[str]) -> Finding:
+    try:
+        return Finding(f"extra {extra}", True, ", ".join(f"{package} {version(package)}" for package in packages))
+    except PackageNotFoundError as missing:
+        fix = f"Type: pip install 'hailstorm[{extra}]'"
+        return Finding(f"extra {extra}", None, f"{missing.name} is not installed", fix)
 
 
 CHECKS: tuple[Callable[[], Finding], ...] = (

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from hailstorm.cli.doctor import require_java
 from hailstorm.cli.live import Board, ProgressDisplay, profile_rows
 from hailstorm.cli.output import err, print_rows
 from hailstorm.cli.target import App, load_app, short_path
@@ -80,6 +81,7 @@ def run_app(
     accept: tuple[str, ...] = (),
 ) -> Summary:
     """Start Spark and run: what `run` and `demo` share. Importing pyspark alone is worth a word on the screen."""
+    require_java()
     from hailstorm.engine.run import run_topology
 
     display.boards = [step.sink for step in app.sinks() if isinstance(step.sink, Board)]

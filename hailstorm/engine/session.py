@@ -12,7 +12,10 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from pyspark import SparkConf
 from pyspark.sql import SparkSession
+
+from hailstorm.engine.java import ensure_java
 
 SETTINGS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
@@ -68,4 +71,5 @@ def start_session(
     }
     for key, value in settings.items():
         builder = builder.config(key, value)
+    ensure_java(SparkConf().setAll(list(settings.items())))
     return builder.getOrCreate()

@@ -119,6 +119,7 @@ def test_doctor_finds_this_machine_in_order() -> None:
     findings = {row["check"]: row for row in map(json.loads, result.stdout.splitlines())}
     assert findings["python"]["ok"] is True
     assert set(findings) >= {"python", "java", "spark", "memory", "cores", "write access", "disk space"}
+    assert {"extra duckdb", "extra testing"} <= set(findings)
 
 
 def test_doctor_without_java_says_what_to_type(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -128,6 +129,12 @@ def test_doctor_without_java_says_what_to_type(monkeypatch: pytest.MonkeyPatch, 
     assert (finding.ok, finding.found) == (False, "not found")
     assert "Java 17" in finding.fix
     assert CliRunner().invoke(app, ["doctor"]).exit_code == 1
+
+
+def test_a_run_without_java_says_so_before_spark_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(UsageError, match=r"Spark needs Java 17 or newer: JAVA_HOME is .*\n  Type: unset JAVA_HOME"):
+        doctor.require_java()
 
 
 def test_doctor_refuses_a_java_that_is_too_old(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,0 +1,38 @@
+"""Starts the JVM that Spark runs in, and reads what it says on stderr.
+
+Java says things there that no person needs, past Spark's own log; and so do bolts that print. The first is left out,
+the second is passed on to `sys.stderr`, where a live display keeps it apart from its own lines.
+`session.py` is the only caller.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from typing import IO
+
+from py4j.java_gateway import JavaGateway
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
+
+# Spark itself asks for the module that Java warns about, at every start.
+_NOISE = (b"WARNING: Using incubator modules",)
+
+
+def ensure_java(conf: SparkConf) -> None:
+    """Start the JVM with these settings, unless this process has one. Takes a second or two."""
+    # It outlives a session that was stopped, and pyspark would never use a second one.
+    if SparkContext._gateway is None:
+        launch: Callable[[SparkConf, dict[str, int]], JavaGateway] = launch_gateway
+        gateway = launch(conf, {"stderr": subprocess.PIPE})
+        threading.Thread(target=_pass_on, args=(gateway.proc.stderr,), name="java stderr", daemon=True).start()
+        SparkContext._ensure_initialized(gateway=gateway, conf=conf)
+
+
+def _pass_on(said: IO[bytes]) -> None:
+    for line in said:
+        if not line.startswith(_NOISE):
+            sys.stderr.write(line.decode(errors="replace"))
+            sys.stderr.flush()
