@@ -11,10 +11,9 @@ import queue
 import threading
 from collections.abc import Mapping
 
-from hailstorm.errors import HailstormError
 from hailstorm.ledger.commit import StateChange
 from hailstorm.ledger.compaction import compact, layers_to_merge
-from hailstorm.ledger.ledger import MANIFEST_EVERY, Ledger
+from hailstorm.ledger.ledger import MANIFEST_EVERY, Ledger, cannot_write
 from hailstorm.ledger.live import Live
 
 _NICE = 10
@@ -42,6 +41,8 @@ class Housekeeper:
 
     def finished(self) -> dict[str, StateChange]:
         """Compactions that wait to be committed."""
+        if isinstance(self._failure, OSError):
+            raise cannot_write(self._failure) from self._failure
         if self._failure is not None:
             raise self._failure
         done: dict[str, StateChange] = {}
@@ -72,7 +73,7 @@ class Housekeeper:
                 # merged runs in that head. The other way round, runs that are gone would be merged again.
                 busy = set(self._busy)
                 self._keep_house(self._ledger.head, busy)
-            except (OSError, HailstormError) as error:
+            except Exception as error:  # whatever it is, the negotiator must hear of it
                 self._failure = error
                 return
 

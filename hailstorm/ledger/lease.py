@@ -6,6 +6,7 @@ lease protects nothing: only the commit file does. So a lease that is stale, los
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from datetime import UTC, datetime
@@ -47,7 +48,8 @@ class Lease:
         now = time.time()
         if force or now - self._me.beat > BEAT_SECONDS:
             self._me.beat = now
-            self._store.put(NAME, msgspec.json.encode(self._me))
+            with contextlib.suppress(OSError):  # a full disk is for the commit to tell
+                self._store.put(NAME, msgspec.json.encode(self._me))
 
     def release(self) -> None:
         holder = self._holder()

@@ -115,7 +115,11 @@ class Ledger:
             live = {run.id for run in self.head.runs.get(step, ())}
             assert live.issuperset(change.removed), (commit.commit, step)
         fault("before-commit")
-        if not self.store.put_if_absent(commit_name(commit.commit), encode(commit)):
+        try:
+            made = self.store.put_if_absent(commit_name(commit.commit), encode(commit))
+        except OSError as error:
+            raise cannot_write(error) from error
+        if not made:
             theirs = self.read_commit(commit.commit)
             raise FencedError(
                 8,
@@ -153,6 +157,14 @@ class Ledger:
                 data = self.store.get(f"{REJECTED}/{sink}/{name}")
                 if data is not None:
                     yield pq.read_table(pa.BufferReader(data))
+
+
+def cannot_write(error: OSError) -> LedgerError:
+    return LedgerError(
+        12,
+        f"the ledger cannot be written: {error.strerror or error}",
+        hint="What was committed is safe, and the rest is done again: make room, or mend the rights, and run again.",
+    )
 
 
 def _description() -> dict[str, Any]:

@@ -54,11 +54,12 @@ class ReplaceMembers:
         task.write_state(name, rows)
         groups = np.unique(hashes_of(rows))
         members = merge_runs([rows, *all_members(groups, prior)], key, drop_deleted=True)
-        yield from self._out(members, pa.repeat(True, members.num_rows)).to_batches()
-        empty = ~np.isin(hashes_of(rows), hashes_of(members))
-        gone = rows.filter(pa.array(empty))
-        if gone.num_rows:
-            yield from self._out(gone, pa.repeat(False, gone.num_rows)).to_batches()
+        living = self._out(members, pa.repeat(True, members.num_rows))
+        yield from living.to_batches()
+        # By key and not by hash: a group may be gone while another one has the same hash.
+        changed = self._out(rows, pa.repeat(False, rows.num_rows))
+        groups = merge_runs([living, changed], self.by, drop_deleted=False)
+        yield from groups.filter(pc.invert(groups.column("_live"))).to_batches()
 
     def _as_run(self, rows: pa.Table, deleted: bool) -> pa.Table:
         columns = {BUCKET: buckets_of(hashes_of(rows)), HASH: rows.column(HASH)}

@@ -18,6 +18,7 @@ from hailstorm.ledger.cache import read_arrow
 from hailstorm.ledger.runs import merge_runs
 
 TIME = pa.timestamp("us", tz="UTC")
+RESERVE = "_whole"  # a column that only tops have: whether what they keep is all that their table has
 HIDDEN = pa.schema([("_spout", pa.string()), ("_partition", pa.int32()), ("_offset", pa.int64()), ("_time", TIME)])
 
 
@@ -146,6 +147,8 @@ class ReadChanges(ReadScratch):
         share, runs = _share(batches), task.open_runs(self.step)
         if share == 0 and runs:
             rows = merge_runs([run.table for run in runs], self.key, drop_deleted=True)
+            if RESERVE in rows.schema.names:
+                rows = rows.filter(pc.is_valid(rows.column("rank")))  # a top keeps more rows than it shows
             for batch in rows.to_batches(max_chunksize=100_000):
                 yield self._as_inserts(batch)
 
