@@ -51,7 +51,11 @@ class _Open:
     connection: Connection[Any]
     delivery: Delivery
     secrets: frozenset[str]
-    tables: tuple[PostgresTable, ...] = ()  # known at the latest when the first rows come
+    tables: Tables = ()  # known at the latest when the first rows come
+
+
+Tables = tuple[PostgresTable, ...]
+Write = Callable[[_Open, Tables, int, pa.Table], None]
 
 
 @dataclass(frozen=True)
@@ -111,12 +115,12 @@ class Postgres:
         session = self._session.get()
         with self._clear_errors(session.secrets):
             try:
-                self._transact(session, commit, rows, _write_all)
+                self._transact(session, commit, rows, self._write)
             except Exception as error:
                 if row_reason(error) is None:
                     raise
                 # Nothing of it is there. Now with a savepoint for each attempt, until the bad rows are alone.
-                self._transact(session, commit, rows, _write_acceptable)
+                self._transact(session, commit, rows, self._write_acceptable)
 
     def close(self) -> None:
         session = self._session.end()
@@ -139,12 +143,12 @@ class Postgres:
             if (_cursor(session, "FOR UPDATE") or 0) >= commit:
                 return
             tables = session.tables or self._prepare(session, changes=KIND in rows.column_names)
-            write(session, commit, rows, lambda part: self._write(connection, tables, part))
+            write(session, tables, commit, rows)
             connection.execute(_STORE_CURSOR, [delivery.topology, delivery.sink, commit])
             faults.fault("during-delivery")
         session.tables = tables  # not before: a rollback takes new tables away again
 
-    def _prepare(self, session: _Open, changes: bool) -> tuple[PostgresTable, ...]:
+    def _prepare(self, session: _Open, changes: bool) -> Tables:
         delivery = session.delivery
         if self.route is not None:
             self._check_route(delivery, changes)
@@ -154,7 +158,8 @@ class Postgres:
             for number, (name, wanted) in enumerate(targets.items())
         )
 
-    def _write(self, connection: Connection[Any], tables: tuple[PostgresTable, ...], rows: pa.Table) -> None:
+    def _write(self, session: _Open, tables: Tables, commit: int, rows: pa.Table) -> None:
+        connection = session.connection
         if self.route is None:
             for table in tables:
                 table.write(connection, rows)
@@ -166,6 +171,28 @@ class Postgres:
             raise UnknownTable(f"column '{self.route}' is {stranger!r}, which is none of the sink's tables")
         for table in tables:
             table.write(connection, rows.filter(pc.equal(routes, table.name)))
+
+    def _write_acceptable(self, session: _Open, tables: Tables, commit: int, rows: pa.Table) -> None:
+        """Write the rows that the server takes, and make dead letters of the others before the transaction ends."""
+        connection = session.connection
+        connection.execute("SET CONSTRAINTS ALL IMMEDIATE")  # else some would speak up only at the end
+
+        def attempt(start: int, stop: int) -> str | None:
+            try:
+                with connection.transaction():
+                    self._write(session, tables, commit, rows.slice(start, stop - start))
+                    for table in tables:
+                        table.clear(connection)
+            except Exception as error:
+                reason = row_reason(error)
+                if reason is None:
+                    raise
+                return reason
+            return None
+
+        rejected = rejected_rows(rows.num_rows, attempt)
+        if rejected:
+            session.delivery.reject(commit, rejected)
 
     def _check_route(self, delivery: Delivery, changes: bool) -> None:
         # The change of a row that moves to another table would leave the old one behind, and a delete has no values.
@@ -195,34 +222,6 @@ class Postgres:
                 raise
             place = f"table '{', '.join(self._modes())}' in {public_address(self.url)}"
             raise sink_error(error, place, secrets) from error
-
-
-Write = Callable[[_Open, int, pa.Table, Callable[[pa.Table], None]], None]
-
-
-def _write_all(session: _Open, commit: int, rows: pa.Table, write: Callable[[pa.Table], None]) -> None:
-    write(rows)
-
-
-def _write_acceptable(session: _Open, commit: int, rows: pa.Table, write: Callable[[pa.Table], None]) -> None:
-    """Write the rows that the server takes, and make dead letters of the others before the transaction ends."""
-    connection = session.connection
-    connection.execute("SET CONSTRAINTS ALL IMMEDIATE")  # else some would speak up only at the end
-
-    def attempt(start: int, stop: int) -> str | None:
-        try:
-            with connection.transaction():
-                write(rows.slice(start, stop - start))
-        except Exception as error:
-            reason = row_reason(error)
-            if reason is None:
-                raise
-            return reason
-        return None
-
-    rejected = rejected_rows(rows.num_rows, attempt)
-    if rejected:
-        session.delivery.reject(commit, rejected)
 
 
 def _connect(url: str, name: str) -> tuple[Connection[Any], frozenset[str]]:

@@ -63,7 +63,7 @@ class PostgresTable:
         return PostgresTable(name, wanted, staging)
 
     def write(self, connection: Connection[Any], rows: pa.Table) -> None:
-        """Apply the rows, which have at most one change per key. Leaves nothing in the temporary table."""
+        """Apply the rows, which have at most one change per key. The temporary table must be empty."""
         if not rows.num_rows:
             return
         if self.staging is None:
@@ -75,7 +75,11 @@ class PostgresTable:
         if self.wanted.upsert:
             self._remove(connection, staged.filter(gone))
         connection.execute(self._insert(self.staging))
-        connection.execute(f"DELETE FROM {self.staging}")
+
+    def clear(self, connection: Connection[Any]) -> None:
+        """Empty the temporary table, to write again in the same transaction. Its end does so by itself."""
+        if self.staging is not None:
+            connection.execute(f"TRUNCATE {self.staging}")
 
     def _insert(self, staging: str) -> str:
         columns = self.wanted.columns

@@ -15,6 +15,8 @@ class Proxy:
         self.target = target
         self.refusing = False
         self.cuts = 0
+        self.mute_after_commit = False  # the next COMMIT reaches the server, and its answer does not come back
+        self._muted = False
         self._left: int | None = None
         self._lock = threading.Lock()
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
@@ -69,6 +71,12 @@ class Proxy:
         with suppress(OSError):
             while data := source.recv(1 << 16):
                 if counted and self._is_spent(len(data)):
+                    self.cut()
+                    return
+                if counted and self.mute_after_commit and b"COMMIT" in data:
+                    self.mute_after_commit, self._muted = False, True
+                elif not counted and self._muted:
+                    self._muted = False
                     self.cut()
                     return
                 to.sendall(data)
