@@ -87,7 +87,7 @@ def run_app(
     display.boards = [step.sink for step in app.sinks() if isinstance(step.sink, Board)]
     return run_topology(
         app.topology,
-        ledger=str(app.ledger(ledger)),
+        ledger=ledger,
         until=until,
         every=every,
         master=master,

@@ -45,13 +45,6 @@ class App:
 
         return [step for step in self.topology.steps if isinstance(step, Sink)]
 
-    def ledger(self, given: str | None = None) -> Path:
-        """Where its state is: `--ledger`, the topology's own, or `.hailstorm/<name>` beside the app file."""
-        if given is not None:
-            return Path(given)
-        own = self.topology.ledger
-        return self.topology.folder / (own if own is not None else f".hailstorm/{self.topology.name}")
-
 
 def load_app(target: str) -> App:
     """Import an app file and find its topology. Raises UsageError, or what the topology itself finds wrong."""
@@ -74,7 +67,7 @@ def find_ledger(target: str) -> Path:
             f"'{target}' is a folder but not a ledger: it has no {LEDGER_FILE}",
             hint="Name an app file (app.py) or the folder of a ledger (.hailstorm/<topology>).",
         )
-    ledger = load_app(target).ledger()
+    ledger = load_app(target).topology.ledger_path()
     if not (ledger / LEDGER_FILE).exists():
         raise UsageError(
             6, f"'{target}' has no ledger yet: nothing at {short_path(ledger)}", hint=f"Type: hailstorm run {target}"

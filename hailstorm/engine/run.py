@@ -85,7 +85,7 @@ def _running(
     topology.validate()
     topology = resolved(topology)
     settings = topology.settings.with_options(options) if options else topology.settings
-    opened = Ledger(ledger_path(topology, ledger), create=True)
+    opened = Ledger(topology.ledger_path(ledger), create=True)
     lease = Lease(opened.store)
     lease.take()
     try:
@@ -100,15 +100,6 @@ def _running(
             raise
     finally:
         lease.release()
-
-
-def ledger_path(topology: Topology, given: str | Path | None) -> Path:
-    """Where a topology's ledger is: as told, else as the topology says, else beside the app file."""
-    if given is not None:
-        return Path(given)
-    if topology.ledger is not None:
-        return topology.folder / topology.ledger
-    return topology.folder / ".hailstorm" / topology.name
 
 
 def resolved(topology: Topology) -> Topology:

@@ -44,6 +44,12 @@ class Topology:
     def __repr__(self) -> str:
         return f"Topology({self.name!r}, {len(self._steps)} steps)"
 
+    def ledger_path(self, given: str | Path | None = None) -> Path:
+        """Where the ledger is: as told, else as the topology says, else `.hailstorm/<name>` beside the app file."""
+        if given is not None:
+            return Path(given)
+        return self.folder / (self.ledger if self.ledger is not None else f".hailstorm/{self.name}")
+
     def spout(
         self,
         name: str,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,12 @@ from hailstorm.cli.target import find_ledger, load_app
 from hailstorm.errors import TopologyError, UsageError
 
 HEAD = "import hailstorm as hs\n"
+
+
+@pytest.fixture(autouse=True)
+def own_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loading an app puts its folder on the path, as for a script; the next test shall not find it there."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
 
 
 @pytest.fixture
@@ -89,11 +96,11 @@ def test_an_app_that_is_called_like_a_module_does_not_replace_it(write) -> None:
 
 
 def test_the_ledger_is_beside_the_app_file(write, tmp_path: Path) -> None:
-    assert load_app(write(HEAD + "s = hs.Topology('one')")).ledger() == tmp_path / ".hailstorm/one"
+    assert load_app(write(HEAD + "s = hs.Topology('one')")).topology.ledger_path() == tmp_path / ".hailstorm/one"
 
 
 def test_a_topology_may_name_its_ledger(write, tmp_path: Path) -> None:
-    assert load_app(write(HEAD + "s = hs.Topology('one', ledger='state')")).ledger() == tmp_path / "state"
+    assert load_app(write(HEAD + "s = hs.Topology('one', ledger='state')")).topology.ledger_path() == tmp_path / "state"
 
 
 def test_an_app_that_never_ran_has_no_ledger_yet(write) -> None:
