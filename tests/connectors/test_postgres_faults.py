@@ -396,18 +396,27 @@ def test_two_drivers_in_the_same_moment_wait_for_each_other(
     monkeypatch.setattr(postgres.faults, "fault", sleep)
     for sink in (zombie, heir):
         sink.open(counts_delivery(key=()))
-    thread = threading.Thread(target=lambda: zombie.deliver(1, stream(("rain", 1))), name="zombie")
+        sink.deliver(1, stream(("hail", 1)))
+    failed: list[BaseException] = []
+
+    def deliver(sink: Postgres) -> None:
+        try:
+            sink.deliver(2, stream(("rain", 1)))
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=deliver, args=[zombie], name="zombie")
     thread.start()
     assert inside.wait(30), "it sleeps in the middle of its transaction"
-    heirs = threading.Thread(target=lambda: heir.deliver(1, stream(("rain", 1))))
+    heirs = threading.Thread(target=deliver, args=[heir])
     heirs.start()
     heirs.join(0.3)
     assert heirs.is_alive(), "it waits for the lock on the cursor"
     go_on.set()
     for one in (thread, heirs):
         one.join(30)
-    assert postgres_server.query(url, "SELECT * FROM words") == [("rain", 1)]
-    assert heir.cursor() == 1
+    assert postgres_server.query(url, "SELECT * FROM words") == [("hail", 1), ("rain", 1)]
+    assert (heir.cursor(), failed) == (2, [])
     zombie.close()
     heir.close()
 
