@@ -49,12 +49,13 @@ class FoldPlan:
     tasks: int
     sinks: tuple[str, ...]
     feeds: bool
+    forwards: bool
 
     replaces = False
     counts_members = False
 
-    def compiled(self) -> tuple[DataFrame, pa.Schema, DataFrame | None]:
-        """The branch that writes the fold, the value columns, and the rows behind null keys."""
+    def compiled(self) -> tuple[Flow, pa.Schema, DataFrame | None]:
+        """The flow that writes the fold, the value columns, and the rows behind null keys."""
         rows = self.rows()
         bound = self._bound(rows)
         shape = FoldShape(
@@ -65,6 +66,7 @@ class FoldPlan:
             counts_members=self.counts_members,
             sinks=self.sinks,
             feeds=self.feeds,
+            forwards=self.forwards,
         )
         self.keys = {name: arrow_schema(rows).field(name) for name in self.step.key}
         values = pa.schema([(b.name, b.cell.value_type) for b in bound])
@@ -119,7 +121,7 @@ class FoldPlan:
             lifts.append(Lifted(b.name, b.monoid.inputs, lift))
         return tuple(lifts)
 
-    def _written(self, delta: Flow, bound: list[Bound], shape: FoldShape) -> DataFrame:
+    def _written(self, delta: Flow, bound: list[Bound], shape: FoldShape) -> Flow:
         flow = delta.then(LookUp(shape), self._looked_up_schema(bound))
         if any(b.cell.merge is None for b in bound):
             kept = [name for name in flow.schema.names if not name.startswith(PRIOR)]
@@ -130,7 +132,7 @@ class FoldPlan:
                 if b.cell.own_state and b.cell.present is None
             ]
             flow = flow.over(merged.selectExpr("*", *presented))
-        return flow.then(WriteFold(shape)).ended()
+        return flow.then(WriteFold(shape))
 
     def _merged(self, column: str, bound: list[Bound]) -> str:
         for b in bound:
@@ -206,7 +208,7 @@ class TableFoldPlan(FoldPlan):
 
     counts_members = True
 
-    def compiled(self) -> tuple[DataFrame, pa.Schema, DataFrame | None]:
+    def compiled(self) -> tuple[Flow, pa.Schema, DataFrame | None]:
         bound = self._bound(self._signed())
         self.replaces = any(isinstance(b.monoid, Monoid) or b.pieces.retract is None for b in bound)
         return super().compiled()

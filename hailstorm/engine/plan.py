@@ -14,7 +14,7 @@ for every tick, or it would reuse the shuffle files of the tick before.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -42,19 +42,27 @@ from hailstorm.topology.topology import Topology
 
 @dataclass(frozen=True)
 class Branch:
-    """One end of a wave: `frame` writes for `step`. `rejects` finds the rows behind null keys, when asked."""
+    """One end of a wave: `frame` writes for `step`, and for the steps on the way that wrote and passed on."""
 
     step: str
     wave: int
     frame: DataFrame
-    rejects: DataFrame | None = None
-    refills_from: str = ""
+
+
+@dataclass(frozen=True)
+class Refill:
+    """How a top gets its rows from the whole state of `table`, when its buffer has run short."""
+
+    table: str
+    frame: DataFrame
 
 
 @dataclass(frozen=True)
 class Plan:
     tasks: int
     branches: tuple[Branch, ...]
+    rejects: Mapping[str, DataFrame]  # for each keyed fold, what finds the rows behind null keys
+    refills: Mapping[str, Refill]  # for each top
     schemas: Mapping[str, pa.Schema]  # the public columns of every step, types as Spark sees them
     stateful: Mapping[str, tuple[str, ...]]  # the value columns of every stateful step
     inbox: Inbox
@@ -74,9 +82,6 @@ class Plan:
     def runnable(self, frame: DataFrame) -> DataFrame:
         return frame if self.tasks == 1 else frame.select("*")
 
-    def branch(self, step: str) -> Branch:
-        return next(branch for branch in self.branches if branch.step == step)
-
 
 def compile_topology(spark: SparkSession, topology: Topology, tasks: int, retrying: bool = False) -> Plan:
     """Compile for so many tasks. Asks Spark for types, which takes a while, but runs no job.
@@ -95,6 +100,9 @@ class Compiler:
     retrying: bool = False
     branches: list[Branch] = field(default_factory=list)
     outputs: dict[str, Callable[[int], Flow]] = field(default_factory=dict)
+    states: dict[str, Callable[[], Flow]] = field(default_factory=dict)  # a table's whole state, as inserts
+    rejects: dict[str, DataFrame] = field(default_factory=dict)
+    refills: dict[str, Refill] = field(default_factory=dict)
     schemas: dict[str, pa.Schema] = field(default_factory=dict)
     stateful: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -121,7 +129,15 @@ class Compiler:
             except (AnalysisException, ParseException) as error:
                 first = str(error).partition("\n")[0].partition(" SQLSTATE")[0]
                 raise TopologyError(90, f"Spark refuses step '{step.name}': {first}", at=step.at) from error
-        return Plan(self.tasks, tuple(self.branches), self.schemas, self.stateful, self.inbox)
+        return Plan(
+            self.tasks,
+            tuple(self.branches),
+            self.rejects,
+            self.refills,
+            self.schemas,
+            self.stateful,
+            self.inbox,
+        )
 
     # Leaves
 
@@ -132,7 +148,8 @@ class Compiler:
     def _spout(self, step: Spout) -> None:
         columns = [(column.name, column.type or "string") for column in step.schema]
         schema = pa.schema([(name, arrow_type(type_)) for name, type_ in columns])
-        decode = decoder(step.decode, columns) if step.source.columns is None else None
+        required = [column.name for column in step.schema if not column.nullable]
+        decode = decoder(step.decode, columns, required) if step.source.columns is None else None
         read: Any = ReadLog(step.name, step.source, decode, tuple(schema.names), step.event_time, step.on_error)
         if self.retrying:
             again = decode or decoder("json", columns)
@@ -153,7 +170,9 @@ class Compiler:
         if step.grouping is not None:
             flow = self._grouped(flow, step)
             copies = step.grouping.tasks if step.grouping.kind == "everyone" else None
-        returns = pa.schema([(column.name, arrow_type(column.type or "string")) for column in step.schema])
+        returns = pa.schema(
+            [pa.field(column.name, arrow_type(column.type or "string"), column.nullable) for column in step.schema]
+        )
         kind = RowBolt if isinstance(step, Bolt) else BatchBolt
         stage = kind(step.name, step.function, columns, returns, step.on_error, copies)
         self._publish(step, flow.then(stage, pa.schema([*returns, *HIDDEN])))
@@ -191,21 +210,29 @@ class Compiler:
         self._publish(step, flow.over(df))
 
     def _where(self, step: Where) -> None:
-        flow = self.flow_of(step.inputs[0]).named(step.name)
-        df = flow.dataframe()
-        df = wanted_changes(df, step, self._values(step)) if step.is_table else df.where(step.predicate)
-        self._publish(step, flow.over(df))
+        def wanted(flow: Flow) -> Flow:
+            df = flow.dataframe()
+            kept = wanted_changes(df, step, self._values(step)) if step.is_table else df.where(step.predicate)
+            return flow.over(kept).named(step.name)
+
+        self._publish_mapped(step, wanted)
 
     def _select(self, step: Select) -> None:
-        flow = self.flow_of(step.inputs[0]).named(step.name)
-        df = flow.dataframe()
-        if step.is_table:
-            upstream = self.topology.step(step.inputs[0])
-            df = selected_changes(df, step, self._values(upstream))
-        else:
+        def selected(flow: Flow) -> Flow:
+            df = flow.dataframe()
+            if step.is_table:
+                upstream = self.topology.step(step.inputs[0])
+                return flow.over(selected_changes(df, step, self._values(upstream))).named(step.name)
             made = [f"{text} AS {_quoted(name)}" for name, text in step.expressions.items()]
-            df = df.selectExpr(*made, *HIDDEN.names)
-        self._publish(step, flow.over(df))
+            return flow.over(df.selectExpr(*made, *HIDDEN.names)).named(step.name)
+
+        self._publish_mapped(step, selected)
+
+    def _publish_mapped(self, step: Where | Select, mapped: Callable[[Flow], Flow]) -> None:
+        source = step.inputs[0]
+        if step.is_table:
+            self.states[step.name] = lambda: mapped(self.states[source]())
+        self._publish(step, mapped(self.flow_of(source)))
 
     def _union(self, step: Union) -> None:
         flows = [self.flow_of(name) for name in step.inputs]
@@ -245,24 +272,31 @@ class Compiler:
         flow = self.flow_of(source.name).named(step.name)
         sinks, readers = self._consumers(step)
         kind = TableFoldPlan if source.is_table else FoldPlan
-        fold = kind(step, source, flow, self.tasks, sinks, bool(readers))
-        end, values, rejects = fold.compiled()
-        self.branches.append(Branch(step.name, flow.wave, end, rejects))
+        # With one task the only reader can go on in the same pass: that saves a wave.
+        forwards = self.tasks == 1 and len(readers) == 1
+        fold = kind(step, source, flow, self.tasks, sinks, bool(readers) and not forwards, forwards)
+        written, values, rejects = fold.compiled()
+        if rejects is not None:
+            self.rejects[step.name] = rejects
         key = pa.schema([fold.key_field(name) for name in step.key])
-        self._publish_table(step, key, values, flow.wave)
+        changes = self._publish_table(step, key, values, flow.wave)
+        if forwards:
+            self.outputs[step.name] = lambda tasks: replace(written, schema=changes)
+        else:
+            self.branches.append(Branch(step.name, flow.wave, written.ended()))
 
     def _top(self, step: Top) -> None:
         source = self.topology.step(step.inputs[0])
-        flow = self.flow_of(source.name, tasks=1).named(step.name)
-        if step.by in flow.schema.names:
-            by_type = flow.schema.field(step.by).type
-            by_column = step.by
-        else:
-            df = flow.dataframe().selectExpr("*", f"{step.by} AS _by")
-            flow = flow.over(df)
-            by_type, by_column = flow.schema.field("_by").type, "_by"
-        if not flow.stages and self.tasks > 1:
-            flow = flow.over(flow.base.repartition(1))
+
+        def in_one_task(flow: Flow) -> Flow:
+            if step.by not in flow.schema.names:
+                flow = flow.over(flow.dataframe().selectExpr("*", f"{step.by} AS _by"))
+            if not flow.stages and self.tasks > 1:
+                flow = flow.over(flow.base.repartition(1))
+            return flow.named(step.name)
+
+        flow = in_one_task(self.flow_of(source.name, tasks=1))
+        by = step.by if step.by in flow.schema.names else "_by"
         values = pa.schema([flow.schema.field(n) for n in self.schemas[source.name].names if n not in step.key])
         key = pa.schema([flow.schema.field(name) for name in step.key])
         sinks, readers = self._consumers(step)
@@ -271,31 +305,33 @@ class Compiler:
             step=step.name,
             table=root,
             n=step.n,
-            by=by_column,
+            by=by,
             key=step.key,
             values=tuple(values.names),
-            schema=pa.schema([*key, *values, ("_by", by_type), (HASH, pa.int64())]),
+            schema=pa.schema([*key, *values, ("_by", flow.schema.field(by).type), (HASH, pa.int64())]),
             sinks=sinks,
             feeds=bool(readers),
         )
-        end = flow.then(stage).ended()
-        self.branches.append(Branch(step.name, flow.wave, end, refills_from=root))
+        self.branches.append(Branch(step.name, flow.wave, flow.then(stage).ended()))
+        again = in_one_task(self.states[source.name]())
+        self.refills[step.name] = Refill(root, again.then(stage).ended())
         self._publish_table(step, key, pa.schema([*values, ("rank", pa.int32())]), flow.wave)
 
-    def _publish_table(self, step: Step, key: pa.Schema, values: pa.Schema, wave: int) -> None:
+    def _publish_table(self, step: Step, key: pa.Schema, values: pa.Schema, wave: int) -> pa.Schema:
+        """Let later waves read the table's changes, and a refill its whole state. The schema of the changes."""
         self.schemas[step.name] = pa.schema([*key, *values])
         self.stateful[step.name] = tuple(values.names)
         schema = pa.schema(
             [*key, *values, ("_kind", pa.string()), ("_old", pa.struct(list(values))), *HIDDEN, (HASH, pa.int64())]
         )
         columns, key_names, value_names = tuple(schema.names), tuple(key.names), tuple(values.names)
-        self.outputs[step.name] = lambda tasks: self._leaf(
-            f"{step.name}>",
-            wave + 1,
-            ReadChanges(step.name, columns, tasks, key_names, value_names, schema),
-            schema,
-            tasks,
-        )
+
+        def leaf(tasks: int) -> Flow:
+            read = ReadChanges(step.name, columns, tasks, key_names, value_names, schema)
+            return self._leaf(f"{step.name}>", wave + 1, read, schema, tasks)
+
+        self.outputs[step.name], self.states[step.name] = leaf, lambda: leaf(1)
+        return schema
 
     # Of the graph
 

@@ -42,6 +42,7 @@ class RowBolt:
         columns = [batch.column(name).to_pylist() for name in self.columns]
         bad: set[int] = set()
         known = set(self.returns.names)
+        required = [column.name for column in self.returns if not column.nullable]
         for index, row in enumerate(map(row_type, zip(*columns, strict=True))):
             try:
                 result = function(row)
@@ -51,6 +52,9 @@ class RowBolt:
                 for item in made:
                     if not item.keys() <= known:
                         raise ValueError(_unknown(self.step, item, self.returns))
+                    for name in required:
+                        if item.get(name) is None:
+                            raise ValueError(f"'{name}' is NOT NULL, and is null or missing")
             except Exception as error:
                 self._refuse(batch, index, error, task)
                 bad.add(index)
@@ -130,6 +134,9 @@ class BatchBolt:
                         f"'{self.step}' returned no column '{missing[0]}'; it declares {self.returns.names}"
                     )
                 arrays = [row_batch.column(f.name).cast(f.type) for f in self.returns]
+                for column, array in zip(self.returns, arrays, strict=True):
+                    if array.null_count and not column.nullable:
+                        raise ValueError(f"'{column.name}' is NOT NULL, and has nulls")
                 made.append(self._with_origin(arrays, row_batch, batch))
         return made
 

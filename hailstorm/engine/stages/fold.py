@@ -48,7 +48,8 @@ class FoldShape:
     replaces: bool  # the input is the whole new state of each key, not a part to merge
     counts_members: bool  # a key without members is deleted: folds of tables
     sinks: tuple[str, ...]
-    feeds: bool  # later steps read the changes
+    feeds: bool  # steps of a later wave read the changes
+    forwards: bool  # the one step that reads the changes comes next in the same pass
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ class LookUp:
 
 @dataclass(frozen=True)
 class WriteFold:
-    """The end of a fold: its run, and its changes to outboxes and scratch. Nothing flows out of it."""
+    """The end of a fold: its run, and its changes to outboxes, to scratch, or to the next stage."""
 
     fold: FoldShape
 
@@ -125,9 +126,12 @@ class WriteFold:
         if not table.num_rows:
             return
         self._write_state(table, deleted, task)
-        if self.fold.sinks or self.fold.feeds:
-            self._write_changes(table, deleted, task)
-        yield from ()
+        if self.fold.sinks or self.fold.feeds or self.fold.forwards:
+            changes = self._changes(table, deleted)
+            if changes.num_rows:
+                write_changes(self.fold.step, changes, self.fold.sinks, self.fold.feeds, task)
+                if self.fold.forwards:
+                    yield from changes.to_batches()
 
     def _write_state(self, table: pa.Table, deleted: Any, task: Task) -> None:
         columns: dict[str, Any] = {BUCKET: buckets_of(hashes_of(table)), HASH: table.column(HASH)}
@@ -142,10 +146,10 @@ class WriteFold:
         columns[DELETED] = pa.array(np.zeros(table.num_rows, dtype=np.bool_)) if deleted is None else deleted
         task.write_state(self.fold.step, pa.table(columns).combine_chunks())
 
-    def _write_changes(self, table: pa.Table, deleted: Any, task: Task) -> None:
+    def _changes(self, table: pa.Table, deleted: Any) -> pa.Table:
         values = {c.name: table.column(c.name if c.own_state else STATE + c.name) for c in self.fold.cells}
         old = {c.name: table.column(OLD + c.name) for c in self.fold.cells}
-        changes = change_rows(
+        return change_rows(
             {name: table.column(name) for name in self.fold.key},
             values,
             old,
@@ -154,8 +158,6 @@ class WriteFold:
             table.column("_time"),
             table.column(HASH),
         )
-        if changes.num_rows:
-            write_changes(self.fold.step, changes, self.fold.sinks, self.fold.feeds, task)
 
 
 def _sorted(table: pa.Table) -> pa.Table:

@@ -56,7 +56,8 @@ class KeepTop:
         else:
             buffer = {self._identity(row): row for row in before}
             # Without a buffer the changes are all there is, if the table had no state before this tick.
-            whole = before[0]["_whole"] if before else not task.order.runs.get(self.table)
+            earlier = any(run.seq < task.order.seq for run in task.order.runs.get(self.table, ()))
+            whole = before[0]["_whole"] if before else not earlier
         arrived = self._candidates(changes, buffer, whole) if changes is not None else []
         buffer, touched = self._applied(buffer, arrived, whole)
         ordered = sorted(buffer.values(), key=cmp_to_key(self._order))

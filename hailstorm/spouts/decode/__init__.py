@@ -14,15 +14,23 @@ from hailstorm.spouts.decode.delimited import CsvDecoder
 from hailstorm.spouts.decode.function import FunctionDecoder
 from hailstorm.spouts.decode.json_lines import JsonDecoder
 from hailstorm.spouts.decode.plain import BytesDecoder, TextDecoder
+from hailstorm.spouts.decode.types import Columns
 
 __all__ = ["Decoded", "Decoder", "decoder"]
 
 _NAMED: dict[str, type[Decoder]] = {"json": JsonDecoder, "text": TextDecoder, "bytes": BytesDecoder, "csv": CsvDecoder}
 
 
-def decoder(decode: str | Callable[[bytes], Any], columns: Iterable[tuple[str, str]]) -> Decoder:
-    """The decoder for a spout's `decode` and its columns (name, Spark's simple type)."""
-    fixed = tuple((name, type_) for name, type_ in columns)
+def decoder(
+    decode: str | Callable[[bytes], Any], columns: Iterable[tuple[str, str]], required: Iterable[str] = ()
+) -> Decoder:
+    """The decoder for a spout's `decode` and its columns (name, Spark's simple type); `required` may not be null."""
+    found = _decoder(decode, tuple((name, type_) for name, type_ in columns))
+    found.required = tuple(required)
+    return found
+
+
+def _decoder(decode: str | Callable[[bytes], Any], fixed: Columns) -> Decoder:
     if not isinstance(decode, str):
         return FunctionDecoder(decode, fixed)
     if decode not in _NAMED:

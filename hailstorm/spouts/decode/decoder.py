@@ -34,16 +34,31 @@ class Decoded:
 class Decoder(ABC):
     """Turns the `value` column of records into the columns of a schema."""
 
+    required: tuple[str, ...] = ()  # columns that are declared NOT NULL
+
     def __init__(self, columns: Columns) -> None:
         self.columns = columns
         self.schema: pa.Schema = arrow_schema(columns)
 
     def __call__(self, records: pa.RecordBatch) -> Decoded:
         values = records.column("value")
-        return self.decode(values if values.type == pa.binary() else values.cast(pa.binary()))
+        return self._complete(self.decode(values if values.type == pa.binary() else values.cast(pa.binary())))
 
     @abstractmethod
     def decode(self, values: pa.BinaryArray) -> Decoded: ...
+
+    def _complete(self, decoded: Decoded) -> Decoded:
+        """A record with a null where there may be none is bad."""
+        bad = dict(decoded.bad)
+        for name in self.required:
+            column = decoded.rows.column(name)
+            if column.null_count:
+                missing = column.is_null().to_numpy(zero_copy_only=False)
+                bad |= {
+                    int(index): f"field '{name}' is NOT NULL, and is null or missing"
+                    for index in decoded.origin[missing]
+                }
+        return without(decoded.rows, decoded.origin, bad) if len(bad) > len(decoded.bad) else decoded
 
     def rows(self, columns: list[pa.Array], count: int) -> pa.RecordBatch:
         if not columns:
