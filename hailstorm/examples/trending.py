@@ -36,14 +36,14 @@ BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def events(n: int, seed: int) -> list[dict[str, Any]]:
-    """Tweets of one minute. What is talked about drifts: every few seeds another word is in fashion."""
+    """Tweets of one minute. What is talked about drifts: every twenty seeds another word is in fashion."""
     chance = random.Random(seed)
-    fashion = WORDS[(seed // 10) % len(WORDS)]
-    weights = [1 / rank for rank in range(1, len(WORDS) + 1)]  # Zipf: a few words are most of what is said
+    fashion = WORDS[(seed // 20 * 7) % len(WORDS)]
+    weights = [1 / (rank + 5) for rank in range(len(WORDS))]
     begin = BEGIN + timedelta(minutes=seed)
     tweets = []
     for number in range(n):
-        said = [*chance.choices(WORDS, weights, k=chance.randint(2, 5)), *[fashion] * chance.randint(0, 2)]
+        said = [*chance.choices(WORDS, weights, k=chance.randint(2, 5)), *[fashion] * chance.randint(0, 4)]
         chance.shuffle(said)
         at = begin + timedelta(seconds=60 * number / n)
         tweets.append({"user": f"user{chance.randrange(1000)}", "text": " ".join(said), "at": at.isoformat()})
