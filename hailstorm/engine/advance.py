@@ -111,10 +111,10 @@ def _run(spark: SparkSession, plan: Plan, frame: DataFrame, order: Order, outcom
     spark.sparkContext.setLocalProperty(PROPERTY, order.encode())
     list(plan.inbox.take())  # what a failed try left
     started = time.perf_counter()
-    runnable = plan.runnable(frame)
+    run = plan.job(frame)
     planned = time.perf_counter()
     try:
-        runnable.collect()
+        run()
     except PySparkException as error:
         raise _job_failed(error) from error
     spent = time.perf_counter() - planned
