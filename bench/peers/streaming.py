@@ -120,8 +120,11 @@ class Streaming:
         self.written += rows
 
     def _last_batch(self, query: StreamingQuery) -> int:
+        """The last micro-batch that had rows. A query that waits reports the number that its next one will have."""
         progress = query.lastProgress
-        return -1 if progress is None else progress.batchId
+        if progress is None:
+            return -1
+        return progress.batchId if progress.numInputRows else progress.batchId - 1
 
     def _wait_past(self, batches: list[int]) -> None:
         for query, batch in zip(self.queries, batches, strict=True):
