@@ -54,10 +54,9 @@ class Kafka(KafkaLog):
         session = self._session.get()
         if (session.cursor or 0) >= commit:
             return
-        found, rejected = records(rows, session.delivery, self._shape)
-        found, too_large = found.within(session.largest)
-        if rejected or too_large:
-            session.delivery.reject(commit, sorted([*rejected, *too_large], key=lambda row: row.row))
+        found = records(rows, session.delivery, self._shape, session.largest)
+        if found.rejected:
+            session.delivery.reject(commit, found.rejected)
         session.write(commit, found)
 
     def close(self) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,13 +19,18 @@ from hailstorm.errors import LogError, SinkError, TransientLogError, TransientSi
 from hailstorm.ledger import faults
 from hailstorm.sinks.kafka_rows import Records
 from hailstorm.sinks.sink import Delivery
-from hailstorm.spouts.kafka_client import Cluster, Complaints, Trouble, answers, explained, load, load_admin
+from hailstorm.spouts.kafka_client import Cluster, Complaints, Trouble, explained, load, load_admin
 from hailstorm.spouts.kafka_reader import read_range
 
 PATIENCE = 10.0  # seconds; after that, delivery waits and tries again
 _LARGEST = 1_000_000  # librdkafka's own limit of a record, unless the user's options say otherwise
 
-_DEFAULTS = {"linger.ms": 5, "partitioner": "murmur2_random", "queue.buffering.max.messages": 200_000}
+_DEFAULTS = {
+    "linger.ms": 5,
+    "partitioner": "murmur2_random",  # as Java's clients do, so that topics can be joined by partition
+    "queue.buffering.max.messages": 500_000,
+    "queue.buffering.max.kbytes": 262_144,
+}
 _CURSORS = {
     "cleanup.policy": "compact",
     "segment.bytes": "1048576",
@@ -57,6 +63,7 @@ class Transactions:
             fixed = {"transactional.id": self.id, "message.max.bytes": self.largest, "batch.size": self.largest - 500}
             settings = self.cluster.settings(self.complaints, _DEFAULTS, fixed)
             self.producer = load().Producer(settings)
+            self.complaints.listen = lambda: self.producer.poll(0.1)
             self.producer.init_transactions(PATIENCE)
             self.cursor = self._read_cursor()
         except load().KafkaException as error:
@@ -71,7 +78,7 @@ class Transactions:
             self.producer.begin_transaction()
             try:
                 self._produce(found)
-                self.producer.produce(self.cursor_topic, json.dumps({"commit": commit}), self.id, partition=0)
+                self._send(self.cursor_topic, json.dumps({"commit": commit}), self.id, 0)
                 self.producer.flush(PATIENCE)
                 faults.fault("during-delivery")
                 self._commit()
@@ -89,19 +96,16 @@ class Transactions:
             producer.flush(0.1)
 
     def _produce(self, found: Records) -> None:
-        produce, poll, topic = self.producer.produce, self.producer.poll, self.topic
-        for place, (value, key) in enumerate(zip(found.values, found.keys, strict=True)):
-            more: dict[str, Any] = {}
-            if found.headers is not None:
-                more["headers"] = found.headers[place]
-            if found.partitions is not None:
-                more["partition"] = found.partitions[place]
-            while True:
-                try:
-                    produce(topic, value, key, **more)
-                    break
-                except BufferError:
-                    poll(0.05)
+        for value, key, partition, headers in found.arguments():
+            self._send(self.topic, value, key, partition, headers)
+
+    def _send(self, topic: str, value: Any, key: Any, partition: int, headers: Any = None) -> None:
+        while True:
+            try:
+                self.producer.produce(topic, value, key, partition, headers=headers)
+                return
+            except BufferError:  # librdkafka's queue is full: let it send some
+                self.producer.poll(0.005)
 
     def _commit(self) -> None:
         while True:
@@ -123,33 +127,42 @@ class Transactions:
 
     def _check_topics(self) -> None:
         """The topic must be there; the one for cursors is made."""
-        library, kinds = load(), load_admin()
-        admin, complaints = self.cluster.admin()
-        with self.cluster.understood(f"topic '{self.topic}'", complaints):
-            answers(admin.describe_topics(library.TopicCollection([self.topic]), request_timeout=PATIENCE), PATIENCE)
-            if self.cursor_topic not in admin.list_topics(timeout=PATIENCE).topics:
-                new = kinds.NewTopic(self.cursor_topic, 1, config=_CURSORS)
-                try:
-                    answers(admin.create_topics([new], operation_timeout=PATIENCE), PATIENCE)
-                except library.KafkaException as error:
-                    if error.args[0].name() != "TOPIC_ALREADY_EXISTS":  # another sink was faster
-                        raise
-            asked = [kinds.ConfigResource(kinds.ResourceType.TOPIC, self.topic)]
-            config = next(iter(answers(admin.describe_configs(asked, request_timeout=PATIENCE), PATIENCE).values()))
+        library, kinds, who = load(), load_admin(), f"topic '{self.topic}'"
+        topics = library.TopicCollection([self.topic])
+        self._asked(who, lambda admin: admin.describe_topics(topics, request_timeout=PATIENCE))
+        self._make_cursor_topic()
+        about = [kinds.ConfigResource(kinds.ResourceType.TOPIC, self.topic)]
+        found = self._asked(who, lambda admin: admin.describe_configs(about, request_timeout=PATIENCE))
         # librdkafka makes batches up to its own limit, and the broker refuses whole batches that are over its.
         own = int(self.cluster.options.get("message.max.bytes", _LARGEST))
-        self.largest = min(own, int(config["max.message.bytes"].value))
+        self.largest = min(own, *(int(config["max.message.bytes"].value) for config in found.values()))
+
+    def _make_cursor_topic(self) -> None:
+        admin, complaints = self.cluster.admin()
+        with self.cluster.understood(f"topic '{self.cursor_topic}'", complaints):
+            if self.cursor_topic in admin.list_topics(timeout=PATIENCE).topics:
+                return
+            new = load_admin().NewTopic(self.cursor_topic, 1, config=_CURSORS)
+            try:
+                admin.create_topics([new], operation_timeout=PATIENCE)[self.cursor_topic].result(PATIENCE + 5)
+            except load().KafkaException as error:
+                if error.args[0].name() != "TOPIC_ALREADY_EXISTS":  # another sink was faster
+                    raise
+
+    def _asked(self, who: str, ask: Callable[[Any], Mapping[Any, Any]]) -> dict[Any, Any]:
+        return self.cluster.asked(who, ask, PATIENCE)
 
     def _read_cursor(self) -> int | None:
         """The last commit that this sink was given, as the topic of cursors says."""
         library, specs = load(), load_admin().OffsetSpec
-        admin, complaints = self.cluster.admin()
         place = library.TopicPartition(self.cursor_topic, 0)
 
         def end_at(spec: Any, level: Any) -> int:
-            with self.cluster.understood(f"topic '{self.cursor_topic}'", complaints):
-                futures = admin.list_offsets({place: spec}, isolation_level=level, request_timeout=PATIENCE)
-                return int(answers(futures, PATIENCE)[place].offset)
+            found = self._asked(
+                f"topic '{self.cursor_topic}'",
+                lambda admin: admin.list_offsets({place: spec}, isolation_level=level, request_timeout=PATIENCE),
+            )
+            return int(found[place].offset)
 
         levels = library.IsolationLevel
         everything = end_at(specs.latest(), levels.READ_UNCOMMITTED)

@@ -6,23 +6,23 @@ key columns, so that null, "" and "null" are three keys; a stream has none unles
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from hailstorm.errors import SinkError, suggestion
+from hailstorm.sinks.json_rows import json_rows
 from hailstorm.sinks.sink import KIND, Delivery, Rejected
-from hailstorm.sinks.values import plain_rows, plain_values
+from hailstorm.sinks.values import json_text, plain_values
 
-# The frame of a record in its batch, at most; headers add a little each.
+# The frame of a record in its batch, at most; each header has one of its own.
 _FRAME, _HEADER_FRAME = 128, 16
-
-_encode = msgspec.json.Encoder(decimal_format="string").encode
-
-Headers = list[tuple[str, bytes | None]]
+_BYTES = pa.large_binary()
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,8 @@ class Shape:
 
     def check(self, delivery: Delivery) -> None:
         """Refuse columns that are not there, and keys of a table that would mix its rows."""
-        named = [*self.key, *self.headers.values(), *([self.partition] if self.partition else [])]
         known = delivery.schema.names
-        for name in named:
+        for name in (*self.key, *self.headers.values(), *([self.partition] if self.partition else [])):
             if name not in known:
                 raise SinkError(
                     14,
@@ -54,88 +53,84 @@ class Shape:
 
 @dataclass(frozen=True)
 class Records:
-    """Column by column, all of one length. `rows` are the places in the commit, for what is rejected later."""
+    """The records of a commit, column by column, and the rows of which there is none."""
 
-    values: list[bytes | None]
-    keys: Sequence[bytes | None]
-    headers: list[Headers] | None
-    partitions: list[int] | None
-    rows: Sequence[int]
+    values: pa.Array
+    keys: pa.Array
+    headers: list[pa.Array]
+    header_names: tuple[str, ...]
+    partitions: pa.Array | None
+    rejected: tuple[Rejected, ...]
 
-    def within(self, limit: int) -> tuple[Records, list[Rejected]]:
-        """Without the records that are larger than the topic takes."""
-        sizes = [
-            _FRAME + len(value or b"") + len(key or b"") + _size(headers)
-            for value, key, headers in zip(self.values, self.keys, self.headers or [[]] * len(self.values), strict=True)
+    def arguments(self) -> Iterator[tuple[Any, ...]]:
+        """(value, key, partition, headers) of each record. -1 leaves the partition to the key."""
+        count = len(self.values)
+        partitions = [-1] * count if self.partitions is None else self.partitions.to_pylist()
+        pairs = [
+            [(name, value) for value in _listed(column)]
+            for name, column in zip(self.header_names, self.headers, strict=True)
         ]
-        if max(sizes, default=0) <= limit:
-            return self, []
-        keep = [place for place, size in enumerate(sizes) if size <= limit]
-        reason = "the record has {} bytes, and the topic takes at most " + str(limit)
-        rejected = [Rejected(self.rows[place], reason.format(size)) for place, size in enumerate(sizes) if size > limit]
-        return self._only(keep), rejected
-
-    def _only(self, places: list[int]) -> Records:
-        def picked(column: Sequence[Any]) -> list[Any]:
-            return [column[place] for place in places]
-
-        return Records(
-            picked(self.values),
-            picked(self.keys),
-            None if self.headers is None else picked(self.headers),
-            None if self.partitions is None else picked(self.partitions),
-            picked(self.rows),
-        )
+        headers: Any = map(list, zip(*pairs, strict=True)) if pairs else [None] * count
+        return zip(_listed(self.values), _listed(self.keys), partitions, headers, strict=True)
 
 
-def records(rows: pa.Table, delivery: Delivery, shape: Shape) -> tuple[Records, list[Rejected]]:
-    """What to write for the rows of a commit, and the rows that cannot be written."""
+def records(rows: pa.Table, delivery: Delivery, shape: Shape, largest: int) -> Records:
+    """What to write for the rows of a commit. Rows that no record can hold are rejected, with a reason each."""
     is_table = KIND in rows.column_names
     public = rows.select(delivery.schema.names)
-    values: list[bytes | None] = [_encode(row) for row in plain_rows(public)]
+    values = json_rows(public)
     if is_table:
-        kinds = rows[KIND].to_pylist()
-        values = [None if kind == "delete" else value for kind, value in zip(kinds, values, strict=True)]
+        deleted = pa.array(pc.equal(rows[KIND], "delete").to_numpy())
+        values = pc.if_else(deleted, pa.scalar(None, _BYTES), values)
     keys = _keys(public, delivery.key, shape.key, is_table)
-    headers = _headers(public, shape.headers) if shape.headers else None
-    found = Records(values, keys, headers, None, range(rows.num_rows))
-    rejected: list[Rejected] = []
+    headers = [_bare(public[column]) for column in shape.headers.values()]
+    partitions = None if shape.partition is None else pa.array(public[shape.partition].to_pylist(), pa.int64())
+    rejected: dict[int, str] = {}
     if is_table:
-        missing = [place for place, key in enumerate(keys) if key is None]
-        rejected = [Rejected(place, "the key is null, which no record of a table can have") for place in missing]
-    if shape.partition is not None:
-        numbers = public[shape.partition].to_pylist()
-        wrong = [place for place, number in enumerate(numbers) if not isinstance(number, int) or number < 0]
-        rejected += [Rejected(place, f"'{shape.partition}' is no partition: {numbers[place]}") for place in wrong]
-        found = Records(values, keys, headers, numbers, found.rows)
+        rejected |= dict.fromkeys(_places(pc.is_null(keys)), "the key is null, which no record of a table can have")
+    if partitions is not None:
+        wrong = pc.fill_null(pc.less(partitions, 0), True)
+        rejected |= {place: f"'{shape.partition}' is no partition: {partitions[place]}" for place in _places(wrong)}
+    sizes = _sizes([values, keys, *headers]) + _FRAME + sum(_HEADER_FRAME + len(name) for name in shape.headers)
+    reason = f"the record has {{}} bytes, and topic and client take at most {largest}"
+    rejected |= {int(place): reason.format(sizes[place]) for place in np.flatnonzero(sizes > largest)}
     if rejected:
-        bad = {row.row for row in rejected}
-        found = found._only([place for place in range(rows.num_rows) if place not in bad])
-    return found, rejected
+        keep = np.ones(len(values), bool)
+        keep[list(rejected)] = False
+        mask = pa.array(keep)
+        values, keys, headers = values.filter(mask), keys.filter(mask), [column.filter(mask) for column in headers]
+        partitions = None if partitions is None else partitions.filter(mask)
+    refused = tuple(Rejected(place, rejected[place]) for place in sorted(rejected))
+    return Records(values, keys, headers, tuple(shape.headers), partitions, refused)
 
 
-def _keys(rows: pa.Table, table_key: tuple[str, ...], wanted: tuple[str, ...], is_table: bool) -> list[bytes | None]:
+def _keys(rows: pa.Table, table_key: tuple[str, ...], wanted: tuple[str, ...], is_table: bool) -> pa.Array:
     if len(wanted) == 1:
-        return [_bare(value) for value in plain_values(rows[wanted[0]])]
+        return _bare(rows[wanted[0]])
     if not wanted and not is_table:
-        return [None] * rows.num_rows
-    columns = wanted or table_key
-    if not columns:
-        return [b"{}"] * rows.num_rows  # a table of one row
-    return [_encode(key) for key in plain_rows(rows.select(list(columns)))]
+        return pa.nulls(rows.num_rows, _BYTES)
+    return json_rows(rows.select(list(wanted or table_key)))
 
 
-def _headers(rows: pa.Table, wanted: Mapping[str, str]) -> list[Headers]:
-    columns = [[(name, _bare(value)) for value in plain_values(rows[column])] for name, column in wanted.items()]
-    return [list(headers) for headers in zip(*columns, strict=True)]
-
-
-def _bare(value: Any) -> bytes | None:
+def _bare(column: pa.ChunkedArray) -> pa.Array:
     """Text and bytes as they are, anything else as JSON."""
-    if value is None or isinstance(value, bytes):
-        return value
-    return value.encode() if isinstance(value, str) else _encode(value)
+    if pa.types.is_binary(column.type) or pa.types.is_string(column.type):
+        return pa.concat_arrays([pa.array([], _BYTES), *column.cast(_BYTES).chunks])
+    texts = (v if v is None or isinstance(v, str) else json_text(v) for v in plain_values(column))
+    return pa.array(list(texts), pa.large_string()).cast(_BYTES)
 
 
-def _size(headers: Headers) -> int:
-    return sum(_HEADER_FRAME + len(name) + len(value or b"") for name, value in headers)
+def _sizes(columns: list[pa.Array]) -> npt.NDArray[np.int64]:
+    lengths = [pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False) for column in columns]
+    total: npt.NDArray[np.int64] = np.sum(lengths, axis=0, dtype=np.int64)
+    return total
+
+
+def _places(mask: pa.Array) -> list[int]:
+    return [int(place) for place in np.flatnonzero(mask.to_numpy(zero_copy_only=False))]
+
+
+def _listed(column: pa.Array) -> list[bytes | None]:
+    """Through numpy: `to_pylist` makes a scalar of each value first."""
+    found: list[bytes | None] = column.to_numpy(zero_copy_only=False).tolist()
+    return found

@@ -18,7 +18,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from hailstorm.errors import LogError, TopologyError
-from hailstorm.spouts.kafka_client import PATIENCE, Cluster, answers, load, load_admin
+from hailstorm.spouts.kafka_client import PATIENCE, Cluster, load, load_admin
 from hailstorm.spouts.kafka_reader import read_range
 from hailstorm.spouts.kafka_topics import Roster, Topic, numbered
 
@@ -124,11 +124,13 @@ class KafkaLog:
         if self.group is None or not offsets:
             return
         library = load()
-        admin, complaints = self.cluster.admin()
         places = [library.TopicPartition(*self._place(p), offset) for p, offset in offsets.items()]
-        asked = library.ConsumerGroupTopicPartitions(self.group, places)
-        with self.cluster.understood(f"consumer group '{self.group}'", complaints):
-            answers(admin.alter_consumer_group_offsets([asked], request_timeout=PATIENCE))
+        told = [library.ConsumerGroupTopicPartitions(self.group, places)]
+        self.cluster.asked(
+            f"consumer group '{self.group}'",
+            lambda admin: admin.alter_consumer_group_offsets(told, request_timeout=PATIENCE),
+            PATIENCE,
+        )
 
     # --- inside
 
@@ -175,13 +177,15 @@ class KafkaLog:
             spec = specs.latest() if start == "latest" else specs.earliest()
         levels = library.IsolationLevel
         level = levels.READ_UNCOMMITTED if self._uncommitted else levels.READ_COMMITTED
-        admin, complaints = self.cluster.admin()
         asked = {library.TopicPartition(topic, own): spec for topic, own in places.values()}
         if not asked:
             return {}
-        with self.cluster.understood(self._who, complaints):
-            futures = admin.list_offsets(asked, isolation_level=level, request_timeout=PATIENCE)
-            found = {(place.topic, place.partition): answer.offset for place, answer in answers(futures).items()}
+        answers = self.cluster.asked(
+            self._who,
+            lambda admin: admin.list_offsets(asked, isolation_level=level, request_timeout=PATIENCE),
+            PATIENCE,
+        )
+        found = {(place.topic, place.partition): answer.offset for place, answer in answers.items()}
         offsets = {number: found[place] for number, place in places.items()}
         if moment is not None and -1 in offsets.values():  # nothing is as young as that
             latest = self._offsets("latest")
@@ -214,17 +218,18 @@ class KafkaLog:
         return known
 
     def _ask(self, now: float) -> _Layout:
-        library = load()
-        admin, complaints = self.cluster.admin()
-        with self.cluster.understood(self._who, complaints):
-            names = list(self.topics)
-            if self.pattern is not None:
+        names = list(self.topics)
+        if self.pattern is not None:
+            admin, complaints = self.cluster.admin()
+            with self.cluster.understood(self._who, complaints):
                 there = sorted(admin.list_topics(timeout=PATIENCE).topics)
-                names = [name for name in there if re.fullmatch(self.pattern, name) and not name.startswith("__")]
-            if not names:
-                return _Layout({}, {}, now)
-            asked = admin.describe_topics(library.TopicCollection(names), request_timeout=PATIENCE)
-            found = answers(asked)
+            names = [name for name in there if re.fullmatch(self.pattern, name) and not name.startswith("__")]
+        if not names:
+            return _Layout({}, {}, now)
+        asked = load().TopicCollection(names)
+        found = self.cluster.asked(
+            self._who, lambda admin: admin.describe_topics(asked, request_timeout=PATIENCE), PATIENCE
+        )
         return _Layout(
             {name: str(found[name].topic_id) for name in names},
             {name: len(found[name].partitions) for name in names},

@@ -6,10 +6,12 @@ is imported when the first one is opened. Secrets are put in here and nowhere el
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import os
 import threading
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -47,17 +49,21 @@ class Trouble(Enum):
 
 @dataclass
 class Complaints:
-    """What a client's background threads ran into: the call that times out does not say why."""
+    """What a client's background threads ran into: the call that times out does not say why.
+
+    They are heard only while the client is polled, so `listen` does so once more.
+    """
 
     last: dict[str, Any] = field(default_factory=dict)
+    listen: Callable[[], object] | None = None
 
     def __call__(self, error: Any) -> None:
-        # "All brokers down" follows every more telling error.
-        name = error.name()
-        self.last.pop(name, None)
-        self.last[name] = error
+        self.last[error.name()] = error
 
     def telling(self) -> Any:
+        """The error that says most; "all brokers down" follows each of them."""
+        if self.listen is not None:
+            self.listen()
         for name in ("_AUTHENTICATION", "_SSL", "_RESOLVE", "_TRANSPORT"):
             if name in self.last:
                 return self.last[name]
@@ -80,8 +86,9 @@ class Cluster:
         return concealed(text, secrets_in(self.servers, *map(str, self.options.values())))
 
     def identity(self) -> str:
-        """Equal for clusters whose clients can be shared. Secrets count by their reference."""
-        return repr((self.servers, sorted(self.options.items())))
+        """Equal for clusters whose clients can be shared; a hash, because the secrets count and must not be seen."""
+        known = (revealed(self.servers), sorted(revealed_all(self.options).items()))
+        return hashlib.sha256(repr(known).encode()).hexdigest()
 
     def admin(self) -> tuple[AdminClient, Complaints]:
         """One for all, because it is thread-safe; opened at the first call."""
@@ -90,7 +97,9 @@ class Cluster:
             if key not in _admins:
                 complaints = Complaints()
                 with self.understood(f"the Kafka servers {self.servers}", complaints):
-                    _admins[key] = (load_admin().AdminClient(self.settings(complaints, {}, {})), complaints)
+                    admin = load_admin().AdminClient(self.settings(complaints, {}, {}))
+                complaints.listen = lambda: admin.poll(0.1)
+                _admins[key] = (admin, complaints)
             return _admins[key]
 
     @contextmanager
@@ -100,6 +109,24 @@ class Cluster:
             yield
         except load().KafkaException as error:
             raise self.log_error(who, error.args[0], complaints) from None
+
+    def asked(self, who: str, ask: Callable[[AdminClient], Mapping[Any, Any]], patience: float) -> dict[Any, Any]:
+        """The answers to an admin request, by what was asked for. Errors are LogErrors about `who`.
+
+        Asks again while a partition changes its leader: the client learns of that only with new metadata.
+        """
+        admin, complaints = self.admin()
+        until = time.monotonic() + patience
+        while True:
+            try:
+                return {about: _answer(future, complaints, until) for about, future in ask(admin).items()}
+            except load().KafkaException as error:
+                trouble, _ = explained(error.args[0])
+                if trouble is not Trouble.BUSY or time.monotonic() > until:
+                    raise self.log_error(who, error.args[0], complaints) from None
+            with self.understood(who, complaints):
+                admin.list_topics(timeout=patience)
+            time.sleep(0.1)
 
     def log_error(self, who: str, error: Any, complaints: Complaints) -> LogError:
         trouble, why = explained(error, complaints)
@@ -124,6 +151,8 @@ _admins: dict[tuple[int, str], tuple[AdminClient, Complaints]] = {}
 _UNREACHABLE = {"_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_MSG_TIMED_OUT", "_RESOLVE", "_WAIT_COORD", "_STATE"}
 _BUSY = {
     "LEADER_NOT_AVAILABLE",
+    "FENCED_LEADER_EPOCH",
+    "UNKNOWN_LEADER_EPOCH",
     "NOT_LEADER_FOR_PARTITION",
     "REQUEST_TIMED_OUT",
     "BROKER_NOT_AVAILABLE",
@@ -191,6 +220,13 @@ def load_admin() -> Any:
     return importlib.import_module("confluent_kafka.admin")
 
 
-def answers(futures: Mapping[Any, Any], patience: float = PATIENCE) -> dict[Any, Any]:
-    """The results of an admin call, by what was asked for. The first failure is raised."""
-    return {asked: future.result(timeout=patience + 5) for asked, future in futures.items()}
+def _answer(future: Any, complaints: Complaints, until: float) -> Any:
+    """The result, or the telling complaint as soon as there is one that no waiting helps."""
+    while time.monotonic() < until + 5:
+        try:
+            return future.result(timeout=0.5)
+        except TimeoutError:
+            complaint = complaints.telling()
+            if complaint is not None and explained(complaint)[0] is Trouble.DENIED:
+                raise load().KafkaException(complaint) from None
+    return future.result(timeout=0)

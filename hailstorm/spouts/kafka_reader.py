@@ -66,6 +66,8 @@ class _Reader:
         library = load()
         with self.cluster.understood(self.who, self.complaints):
             self.consumer = library.Consumer(self.cluster.settings(self.complaints, _DEFAULTS, _FIXED))
+        # Only for a reader that gives up: this may take a record.
+        self.complaints.listen = lambda: self.consumer.poll(0.1)
 
     def check(self, start: int, end: int) -> None:
         """Refuse a range that is not there (any more)."""
@@ -129,7 +131,7 @@ class _Reader:
             self.check(self.position, end)
             self.refetch(self.position)
             return True
-        trouble, _ = explained(error, self.complaints)
+        trouble, _ = explained(error)  # without listening: that would take a record and drop it
         if trouble not in (Trouble.UNREACHABLE, Trouble.BUSY):
             raise self.cluster.log_error(self.who, error, self.complaints)
         return True

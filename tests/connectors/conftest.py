@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.connectors.kafka_topics import Topics
 from tests.connectors.servers.kafka import KafkaServer
 from tests.connectors.servers.postgres import PostgresServer
 from tests.connectors.servers.redis import RedisServer
@@ -27,3 +28,8 @@ def postgres_server() -> Iterator[PostgresServer]:
 def redis_server() -> Iterator[RedisServer]:
     with RedisServer.start() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def topics(kafka_server: KafkaServer) -> Topics:
+    return Topics.of(kafka_server)

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Consumer, IsolationLevel, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from tests.connectors.servers.kafka import KafkaServer
 
@@ -67,6 +67,7 @@ class Topics:
             own.commit_transaction(30)
         else:
             own.abort_transaction(30)
+        self.settle(topic)
 
     def remove_before(self, topic: str, offset: int, partition: int = 0) -> None:
         """What retention does."""
@@ -79,6 +80,7 @@ class Topics:
             {
                 "bootstrap.servers": self.server.servers,
                 "group.id": "tests",
+                "log_level": 2,
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "isolation.level": "read_committed",
@@ -86,6 +88,8 @@ class Topics:
         )
         found: list[Message] = []
         for partition in range(partitions):
+            # The end of a transaction is marked a moment after its producer was told that it has ended.
+            self.settle(topic, partition)
             consumer.assign([TopicPartition(topic, partition, 0)])
             deadline = time.monotonic() + 30
             while time.monotonic() < deadline:
@@ -104,6 +108,18 @@ class Topics:
         futures = self.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
         found = [place for future in futures.values() for place in future.result(30).topic_partitions]
         return {(place.topic, place.partition): place.offset for place in found}
+
+    def settle(self, topic: str, partition: int = 0) -> None:
+        """Wait until transactions that have ended are seen to have ended."""
+        self._until(lambda: self._is_settled(TopicPartition(topic, partition)))
+
+    def _is_settled(self, place: TopicPartition) -> bool:
+        self.admin.list_topics(timeout=30)  # after a restart the client does not know the new leader otherwise
+        ends = [
+            self.admin.list_offsets({place: OffsetSpec.latest()}, isolation_level=level)[place].result(30).offset
+            for level in (IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED)
+        ]
+        return ends[0] == ends[1]
 
     def _until(self, done: Any) -> None:
         deadline = time.monotonic() + 30

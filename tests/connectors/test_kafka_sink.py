@@ -9,16 +9,15 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import Producer
 
+from hailstorm.errors import SinkError, TransientSinkError
+from hailstorm.sinks import kafka_producer
 from hailstorm.sinks.kafka import Kafka
+from hailstorm.sinks.sink import Delivery, Rejected
 from tests.connectors.kafka_topics import Topics
-from tests.connectors.servers.kafka import KafkaServer
-from tests.connectors.sink_contract import Harness, Json, SinkContract
-
-
-@pytest.fixture(scope="session")
-def topics(kafka_server: KafkaServer) -> Topics:
-    return Topics.of(kafka_server)
+from tests.connectors.servers.kafka import USER, free_ports
+from tests.connectors.sink_contract import COUNTS, Harness, Json, SinkContract, changes, stream
 
 
 @dataclass
@@ -54,3 +53,140 @@ class TestKafka(SinkContract):
     @pytest.fixture
     def harness(self, topics: Topics) -> Harness:
         return KafkaHarness(topics)
+
+
+def counts(topic: str, topics: Topics, **more: Any) -> Kafka:
+    return Kafka(topic, servers=topics.server.servers, **more)
+
+
+class TestRecords:
+    def test_a_delete_is_a_tombstone_and_the_key_is_the_tables(self, topics: Topics) -> None:
+        sink = counts(topics.new("stones"), topics)
+        sink.open(Delivery("stones", "out", COUNTS, ("word",)))
+        sink.deliver(1, changes(("insert", "rain", 1), ("delete", "hail", None)))
+        sink.close()
+        found = [(message.key(), message.value()) for message in topics.read(str(sink.topic))]
+        assert found == [(b'{"word":"rain"}', b'{"word":"rain","n":1}'), (b'{"word":"hail"}', None)]
+
+    def test_key_headers_and_partition_are_as_the_user_says(self, topics: Topics) -> None:
+        schema = pa.schema([("word", pa.string()), ("n", pa.int64()), ("to", pa.int32())])
+        rows = pa.Table.from_pylist(
+            [{"word": "rain", "n": 7, "to": 2}, {"word": None, "n": None, "to": 0}], schema=schema
+        )
+        sink = counts(topics.new("said", 3), topics, key="word", headers={"count": "n", "w": "word"}, partition="to")
+        sink.open(Delivery("said", "out", schema, ()))
+        sink.deliver(1, rows)
+        sink.close()
+        found = [(m.partition(), m.key(), m.headers()) for m in topics.read(str(sink.topic), 3)]
+        assert found == [
+            (0, None, [("count", None), ("w", None)]),
+            (2, b"rain", [("count", b"7"), ("w", b"rain")]),
+        ]
+
+    def test_rows_of_a_key_come_in_the_order_of_commits(self, topics: Topics) -> None:
+        sink = counts(topics.new("order", 4), topics)
+        sink.open(Delivery("order", "out", COUNTS, ("word",)))
+        for commit in range(1, 20):
+            sink.deliver(commit, changes(*(("update", f"word {number}", commit) for number in range(50))))
+        sink.close()
+        seen: dict[bytes, list[int]] = {}
+        for message in topics.read(str(sink.topic), 4):
+            seen.setdefault(message.key() or b"", []).append(json.loads(message.value() or b"")["n"])
+        assert len(seen) == 50
+        assert all(numbers == list(range(1, 20)) for numbers in seen.values())
+
+    def test_a_commit_larger_than_the_clients_queue_arrives(self, topics: Topics) -> None:
+        sink = counts(topics.new("many"), topics, options={"queue.buffering.max.messages": 1000})
+        sink.open(Delivery("many", "out", COUNTS, ()))
+        sink.deliver(1, stream(*((f"word {number}", number) for number in range(20_000))))
+        sink.close()
+        assert len(topics.read(str(sink.topic))) == 20_000
+
+
+class TestTrouble:
+    def test_a_row_that_is_too_large_is_rejected_and_the_others_arrive(self, topics: Topics) -> None:
+        rejected: list[tuple[int, Rejected]] = []
+        sink = counts(topics.new("small", max_message_bytes="20000"), topics)
+        sink.open(
+            Delivery("small", "out", COUNTS, (), lambda commit, rows: rejected.extend((commit, row) for row in rows))
+        )
+        # Together they are larger than the topic takes at once: the client must cut its batches to size.
+        many = [(f"{number} " + "." * 9000, number) for number in range(20)]
+        sink.deliver(1, stream(("x" * 20_000, 1), *many))
+        sink.close()
+        assert [(commit, row.row) for commit, row in rejected] == [(1, 0)]
+        assert "at most 20000" in rejected[0][1].reason
+        assert len(topics.read(str(sink.topic))) == 20
+
+    def test_a_null_key_that_the_user_asked_for_is_rejected_in_a_table(self, topics: Topics) -> None:
+        sink = counts(topics.new("bare"), topics, key="word")
+        sink.open(Delivery("bare", "out", COUNTS, ("word",)))
+        with pytest.raises(SinkError, match="key is null"):
+            sink.deliver(1, changes(("insert", None, 1)))
+        sink.deliver(1, changes(("insert", "rain", 1)))
+        sink.close()
+        assert [message.key() for message in topics.read(str(sink.topic))] == [b"rain"]
+
+    def test_a_second_driver_takes_over_and_the_first_writes_no_more(self, topics: Topics) -> None:
+        topic = topics.new("fenced")
+        first, second = counts(topic, topics), counts(topic, topics)
+        first.open(Delivery("fenced", "out", COUNTS, ()))
+        first.deliver(1, stream(("rain", 1)))
+        second.open(Delivery("fenced", "out", COUNTS, ()))
+        assert second.cursor() == 1
+        with pytest.raises(SinkError, match="another driver has taken over") as caught:
+            first.deliver(2, stream(("from the zombie", 2)))
+        assert not isinstance(caught.value, TransientSinkError)
+        first.close()
+        second.deliver(2, stream(("hail", 2)))
+        second.close()
+        assert [json.loads(m.value() or b"")["word"] for m in topics.read(topic)] == ["rain", "hail"]
+
+    def test_a_cursor_behind_another_ones_open_transaction_is_waited_for(self, topics: Topics) -> None:
+        cursors, topic = topics.new("cursors"), topics.new("held")
+        settings = {"bootstrap.servers": topics.server.servers, "transactional.id": "a slow sink"}
+        slow = Producer(settings)
+        sink = counts(topic, topics, cursor_topic=cursors)
+        sink.open(Delivery("held", "out", COUNTS, ()))
+        slow.init_transactions(30)
+        slow.begin_transaction()
+        slow.produce(cursors, b"{}", b"not ours")
+        slow.flush(30)
+        sink.deliver(1, stream(("rain", 1)))
+        sink.close()
+        again = counts(topic, topics, cursor_topic=cursors)
+        with pytest.raises(TransientSinkError, match="open transaction"):
+            again.open(Delivery("held", "out", COUNTS, ()))
+        slow.abort_transaction(30)
+        topics.settle(cursors)
+        again.open(Delivery("held", "out", COUNTS, ()))
+        assert again.cursor() == 1
+        again.close()
+
+    def test_a_topic_that_is_not_there_is_named(self, topics: Topics) -> None:
+        with pytest.raises(SinkError, match="'nowhere' is not there"):
+            counts("nowhere", topics).open(Delivery("t", "out", COUNTS, ()))
+
+    def test_a_broker_that_is_down_is_tried_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(kafka_producer, "PATIENCE", 2.0)
+        sink = Kafka("t", servers=f"127.0.0.1:{free_ports(1)[0]}")
+        with pytest.raises(TransientSinkError, match="cannot be reached"):
+            sink.open(Delivery("t", "out", COUNTS, ()))
+
+    def test_a_wrong_password_stops_the_sink_and_is_not_shown(self, topics: Topics) -> None:
+        options = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": USER}
+        sink = Kafka("t", servers=topics.server.guarded_servers, options={**options, "sasl.password": "wrong-one"})
+        with pytest.raises(SinkError, match="refuses us") as caught:
+            sink.open(Delivery("t", "out", COUNTS, ()))
+        assert not isinstance(caught.value, TransientSinkError)
+        assert "wrong-one" not in str(caught.value) + str(sink.describe())
+
+    @pytest.mark.parametrize("more", [{"key": "wrod"}, {"headers": {"x": "wrod"}}, {"partition": "wrod"}, {"key": "n"}])
+    def test_columns_that_do_not_fit_are_found_when_it_opens(self, topics: Topics, more: dict[str, Any]) -> None:
+        with pytest.raises(SinkError, match=r"wrod|names others"):
+            counts("t", topics, **more).open(Delivery("t", "out", COUNTS, ("word",)))
+
+    def test_a_pattern_is_no_place_to_write_to(self, topics: Topics) -> None:
+        sink = Kafka(pattern="a.*", servers=topics.server.servers)
+        with pytest.raises(SinkError, match="one topic"):
+            sink.open(Delivery("t", "out", COUNTS, ()))
