@@ -243,9 +243,7 @@ class TableFoldPlan(FoldPlan):
 
     def _members(self, signed: DataFrame) -> DataFrame:
         key = [f"`{name}`" for name in self.step.key]
-        null = " OR ".join(f"{name} IS NULL" for name in key)
-        hashed = signed.where(f"NOT ({null})") if key else signed
-        hashed = hashed.withColumn(HASH, F.xxhash64(*key) if key else F.lit(0).cast("bigint"))
+        hashed = signed.withColumn(HASH, F.xxhash64(*key) if key else F.lit(0).cast("bigint"))
         if self.tasks > 1:
             hashed = hashed.repartition(self.tasks, *key) if key else hashed.repartition(1)
         columns = self._columns()
@@ -258,6 +256,10 @@ class TableFoldPlan(FoldPlan):
             for n, t in (("_spout", "string"), ("_partition", "int"), ("_offset", "bigint"))
         ]
         return df.select("*", *nothing)
+
+    def _rejects(self, rows: DataFrame) -> DataFrame | None:
+        # A row that goes from a null key was refused when it came.
+        return super()._rejects(self._signed().where(f"{SIGN} > 0").drop(SIGN))
 
     def _columns(self) -> tuple[str, ...]:
         hidden = (*HIDDEN.names, HASH, "_kind", "_old")

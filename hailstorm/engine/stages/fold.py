@@ -64,19 +64,9 @@ class LookUp:
         rows = [batch for batch in batches if batch.num_rows]
         if not rows:
             return
-        table = self._without_null_keys(pa.Table.from_batches(rows), task)
+        table = without_null_keys(self.fold.step, self.fold.key, pa.Table.from_batches(rows), task)
         if table.num_rows:
             yield from self._looked_up(_sorted(table), task).to_batches()
-
-    def _without_null_keys(self, table: pa.Table, task: Task) -> pa.Table:
-        if not any(table.column(name).null_count for name in self.fold.key):
-            return table
-        # The rows behind these groups become dead letters: the driver runs a job for them before it commits.
-        task.report.null_keys.append(self.fold.step)
-        valid = pc.is_valid(table.column(self.fold.key[0]))
-        for name in self.fold.key[1:]:
-            valid = pc.and_(valid, pc.is_valid(table.column(name)))
-        return table.filter(valid)
 
     def _looked_up(self, table: pa.Table, task: Task) -> pa.Table:
         fold = self.fold
@@ -158,6 +148,17 @@ class WriteFold:
             table.column("_time"),
             table.column(HASH),
         )
+
+
+def without_null_keys(step: str, key: tuple[str, ...], table: pa.Table, task: Task) -> pa.Table:
+    """The rows that have a key. Those behind the others become dead letters: the driver runs a job for them."""
+    if not any(table.column(name).null_count for name in key):
+        return table
+    task.report.null_keys.append(step)
+    valid = pc.is_valid(table.column(key[0]))
+    for name in key[1:]:
+        valid = pc.and_(valid, pc.is_valid(table.column(name)))
+    return table.filter(valid)
 
 
 def _sorted(table: pa.Table) -> pa.Table:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hailstorm.engine.stages.chain import Batches, Task
+from hailstorm.engine.stages.fold import without_null_keys
 from hailstorm.ledger.lookup import all_members
 from hailstorm.ledger.runs import BUCKET, DELETED, HASH, UPDATED, buckets_of, hashes_of, merge_runs, sort_by_hash
 
@@ -44,7 +45,9 @@ class ReplaceMembers:
         kept = [batch for batch in batches if batch.num_rows]
         if not kept:
             return
-        signed = pa.Table.from_batches(kept)
+        signed = without_null_keys(self.step, self.by, pa.Table.from_batches(kept), task)
+        if not signed.num_rows:
+            return
         name, key = members_of(self.step), (*self.by, *self.identity)
         # An arrival hides the departure of the same member: sort arrivals first, then keep the first of each key.
         arrivals = signed.filter(pc.greater(signed.column(SIGN), 0))
@@ -58,8 +61,8 @@ class ReplaceMembers:
         yield from living.to_batches()
         # By key and not by hash: a group may be gone while another one has the same hash.
         changed = self._out(rows, pa.repeat(False, rows.num_rows))
-        groups = merge_runs([living, changed], self.by, drop_deleted=False)
-        yield from groups.filter(pc.invert(groups.column("_live"))).to_batches()
+        newest = merge_runs([living, changed], self.by, drop_deleted=False)
+        yield from newest.filter(pc.invert(newest.column("_live"))).to_batches()
 
     def _as_run(self, rows: pa.Table, deleted: bool) -> pa.Table:
         columns = {BUCKET: buckets_of(hashes_of(rows)), HASH: rows.column(HASH)}
