@@ -10,6 +10,7 @@ from rich.console import Console
 from bench import record
 from bench.bench import Bench, Outcome
 from bench.contest import ROOT
+from bench.document import write_table
 from bench.picture import draw
 from bench.report import show
 from bench.suite import BENCHES
@@ -39,6 +40,7 @@ def main(
         console.print(f"  kept in {record.save(bench, outcome, quick, before).relative_to(ROOT)}\n")
         kept = kept and all(check.kept for check in outcome.checks)
     draw(record.newest())
+    write_table(record.newest())
     raise typer.Exit(0 if kept else 1)
 
 
