@@ -14,14 +14,15 @@ from bench.peers.peer import CORES, Tick, scratch_folder, spark_settings
 from bench.peers.topologies import doubled
 from bench.work import Work
 
-_RETURNS = pa.schema([("half", pa.int64()), ("double", pa.int64())])
+_RETURNS = ("half", "double")
 _Row = namedtuple("_Row", ["value"])
 
 
 def _mapped(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         rows = [doubled(_Row(value)) for value in batch.column("value").to_pylist()]
-        yield pa.RecordBatch.from_pylist(rows, schema=_RETURNS)
+        columns = [pa.array([row[name] for row in rows], pa.int64()) for name in _RETURNS]
+        yield pa.RecordBatch.from_arrays(columns, list(_RETURNS))
 
 
 class Mapper:

@@ -13,7 +13,9 @@ from pathlib import Path
 
 def python_memory_mb() -> float:
     statuses = [_status(pid) for pid in _family(os.getpid())]
-    return sum(int(status["RssAnon"].split()[0]) for status in statuses if status.get("Name", "java") != "java") / 1024
+    # A process that has ended but was not waited for has no memory any more, and no such line.
+    sizes = [status.get("RssAnon", "0 kB") for status in statuses if status.get("Name", "java") != "java"]
+    return sum(int(size.split()[0]) for size in sizes) / 1024
 
 
 def _family(root: int) -> list[int]:
