@@ -24,6 +24,7 @@ class Evolution:
     removed: tuple[str, ...]
     changed: tuple[str, ...]
     returned: tuple[str, ...]  # stateful steps that were removed once: their state has a hole
+    rekeyed: tuple[str, ...]  # stateful steps whose key is not that of their state
 
     @property
     def any(self) -> bool:
@@ -37,17 +38,26 @@ class Evolution:
 def evolution(topology: Topology, head: Live) -> Evolution:
     now, before = fingerprint(topology), head.fingerprints
     returned = tuple(name for name in now if name not in before and head.runs.get(name))
+    known = [name for name in now if head.runs.get(name) and name in head.steps]
     return Evolution(
         now,
         added=tuple(name for name in now if name not in before and name not in returned),
         removed=tuple(name for name in before if name not in now),
         changed=tuple(name for name in now if name in before and before[name] != now[name]),
         returned=returned,
+        rekeyed=tuple(name for name in known if topology.step(name).key != head.steps[name].key),
     )
 
 
 def require_consent(topology: Topology, found: Evolution, accepted: tuple[str, ...]) -> None:
     """Stop unless every stateful step that changed is accepted by name."""
+    for name in found.rekeyed:
+        raise RunError(
+            9,
+            f"step '{name}' has another key than its state",
+            at=topology.step(name).at,
+            hint="Such state cannot go on. Give the step another name, or run with a new ledger: --ledger PATH",
+        )
     for name in (*found.changed, *found.returned):
         step = topology.step(name)
         if isinstance(step, Fold | Top) and name not in accepted:

@@ -349,7 +349,9 @@ class Compiler:
         """The names of the sinks, and of the other steps, that read this step."""
         found = self.topology.consumers(step.name)
         sinks = tuple(consumer.name for consumer in found if isinstance(consumer, Sink))
-        return sinks, tuple(consumer.name for consumer in found if not isinstance(consumer, Sink))
+        # A union may read a step twice: then there are two readers, and the step must run once all the same.
+        readers = [(consumer.name, consumer.inputs) for consumer in found if not isinstance(consumer, Sink)]
+        return sinks, tuple(name for name, inputs in readers for _ in range(inputs.count(step.name)))
 
     def _values(self, step: Step) -> tuple[str, ...]:
         schema = self.schemas.get(step.name) or self.schemas[step.inputs[0]]

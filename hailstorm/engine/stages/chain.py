@@ -27,6 +27,8 @@ from hailstorm.ledger.store import LocalStore
 
 Batches = Iterator[pa.RecordBatch]
 
+_LONGEST_REASON = 1_000
+
 
 class Stage(Protocol):
     @property
@@ -80,6 +82,8 @@ class Task:
         raw: bytes | None,
     ) -> None:
         """A row that cannot go on: counted, and kept as a dead letter unless the step says otherwise."""
+        # What user code says may be of any length and need not be valid text.
+        reason = reason[:_LONGEST_REASON].encode(errors="replace").decode()
         failures = self.report.failures.setdefault(step, Failures())
         failures.count += 1
         failures.reason = failures.reason or reason
