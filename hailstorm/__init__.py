@@ -33,10 +33,13 @@ if TYPE_CHECKING:
     from hailstorm.ledger.reader import open_ledger as open_ledger
     from hailstorm.sinks import Call as Call
     from hailstorm.sinks import Console as Console
+    from hailstorm.sinks import Delta as Delta
     from hailstorm.sinks import DuckDB as DuckDB
     from hailstorm.sinks import Parquet as Parquet
     from hailstorm.sinks import Postgres as Postgres
+    from hailstorm.sinks import Redis as Redis
     from hailstorm.sinks import Sqlite as Sqlite
+    from hailstorm.sinks import Webhook as Webhook
     from hailstorm.sinks.kafka import Kafka as Kafka
     from hailstorm.spouts import Files as Files
     from hailstorm.spouts import Log as Log
@@ -57,7 +60,7 @@ _HOMES = {
     "hailstorm.algebra": "Monoid count sum mean variance stddev min max latest earliest count_distinct quantiles"
     " frequent top set map_sum any all histogram bitmap",
     "hailstorm.spouts": "Log Rate Files",
-    "hailstorm.sinks": "Console Parquet Postgres Sqlite DuckDB Call",
+    "hailstorm.sinks": "Console Parquet Postgres Sqlite DuckDB Call Delta Redis Webhook",
     "hailstorm.sinks.kafka": "Kafka",
     "hailstorm.ledger.reader": "open_ledger",
     "hailstorm.errors": "HailstormError",

@@ -2,9 +2,12 @@
 
 from hailstorm.sinks.call import Call
 from hailstorm.sinks.console import Console
+from hailstorm.sinks.delta import Delta
 from hailstorm.sinks.duckdb import DuckDB
 from hailstorm.sinks.parquet import Parquet
 from hailstorm.sinks.postgres import Postgres
+from hailstorm.sinks.redis import Redis
 from hailstorm.sinks.sqlite import Sqlite
+from hailstorm.sinks.webhook import Webhook
 
-__all__ = ["Call", "Console", "DuckDB", "Parquet", "Postgres", "Sqlite"]
+__all__ = ["Call", "Console", "Delta", "DuckDB", "Parquet", "Postgres", "Redis", "Sqlite", "Webhook"]

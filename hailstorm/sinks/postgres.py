@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from hailstorm.environment import revealed_all, secrets_in
 from hailstorm.errors import Location, SinkError
 from hailstorm.ledger import faults
-from hailstorm.sinks.addresses import check_address, public_address
+from hailstorm.sinks.addresses import check_address, public_address, whole_address
 from hailstorm.sinks.postgres_errors import UnknownTable, row_reason, sink_error
 from hailstorm.sinks.postgres_table import PostgresTable
 from hailstorm.sinks.rejecting import rejected_rows
@@ -42,6 +42,7 @@ _CREATING = "SELECT pg_advisory_xact_lock(hashtext('hailstorm'))"
 # A zombie that sleeps in the middle of a transaction must not hold its locks for ever, nor we wait for it for ever.
 _SETTINGS = """SET lock_timeout = '10s'; SET idle_in_transaction_session_timeout = '60s';
     SET client_min_messages = 'warning'; SET TimeZone = 'UTC'"""
+_SCHEMES = ("postgresql", "postgres")
 _OLDEST = 150000
 _CONNECT = {"connect_timeout": "10", "tcp_user_timeout": "60000", "keepalives_idle": "30"}
 
@@ -66,7 +67,7 @@ class Postgres:
     gets every row, or, with `route`, the rows that have its name in that column.
     """
 
-    url: str
+    url: str = field(repr=False)
     table: str | None = None
     mode: Mode | None = None
     tables: Mapping[str, Mode | None] | None = None
@@ -75,7 +76,7 @@ class Postgres:
     _session: Session[_Open] = field(default_factory=Session, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        check_address(self.url, "postgresql", "postgres")
+        check_address(self.url, *_SCHEMES)
         if (self.table is None) == (not self.tables) or (self.tables and self.mode):
             raise SinkError(
                 4,
@@ -234,7 +235,7 @@ def _connect(url: str, name: str) -> tuple[Connection[Any], frozenset[str]]:
             2, "the Postgres sink needs a package that is missing", hint="pip install hailstorm[postgres]"
         ) from error
     # Taken apart first, revealed then: a password may hold letters that mean something in an address.
-    options = {**_CONNECT, "application_name": name, **revealed_all(conninfo_to_dict(url))}
+    options = {**_CONNECT, "application_name": name, **revealed_all(conninfo_to_dict(whole_address(url, *_SCHEMES)))}
     secrets = secrets_in(url) | {str(options.get("password") or "")}
     try:
         return psycopg.connect(**options, autocommit=True), secrets  # type: ignore[arg-type]
