@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from hailstorm.algebra.fingerprint import fingerprint
+from hailstorm.algebra.function_identity import function_identity
 
 # Hidden columns that a lift may use to break ties the same way however the input was cut into ticks.
 ORIGIN_COLUMNS = ("_spout", "_partition", "_offset")
@@ -179,5 +179,5 @@ class Monoid(AnyMonoid):
             "inputs": list(self._inputs),
             "state": self.state,
             "value": self.value,
-            "code": fingerprint(self, until=Monoid),
+            "code": function_identity(self),
         }

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hailstorm.algebra.monoid import AnyMonoid
-from hailstorm.topology.function_identity import function_identity
+from hailstorm.algebra.function_identity import function_identity
 from hailstorm.topology.groupings import Grouping
 from hailstorm.topology.schema import Schema
 from hailstorm.topology.step import Sink, Spout, Step

@@ -14,7 +14,7 @@ import pytest
 
 import hailstorm as hs
 from hailstorm.topology.fingerprint import fingerprint, step_identity
-from hailstorm.topology.function_identity import function_identity
+from hailstorm.algebra.function_identity import function_identity
 
 APP = """
 import hailstorm as hs

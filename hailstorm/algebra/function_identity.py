@@ -13,6 +13,7 @@ import dis
 import functools
 import inspect
 import linecache
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
@@ -110,13 +111,22 @@ class _Identities:
 
 def _is_users(value: Any) -> bool:
     """Installed packages are taken by name: an upgrade of one is not an edit of the topology."""
-    try:
-        file = inspect.getfile(value)
-    except (TypeError, OSError):
-        return bool(value.__module__ == "__main__")
+    file = _file_of(value)
+    if file is None:
+        return getattr(value, "__module__", "") != "builtins"
     if file.startswith(_PACKAGE):
         return file.startswith(f"{_PACKAGE}/examples/")
     return not {"site-packages", "dist-packages"} & set(Path(file).parts) and not file.startswith(_STANDARD)
+
+
+def _file_of(value: Any) -> str | None:
+    """Where a function or class was written; None for what was not written in Python."""
+    if isinstance(value, FunctionType):
+        return value.__code__.co_filename
+    for member in vars(value).values():
+        if isinstance(member, FunctionType) and member.__module__ == value.__module__:
+            return member.__code__.co_filename
+    return getattr(sys.modules.get(value.__module__), "__file__", None)
 
 
 def _global_names(code: CodeType) -> set[str]:
