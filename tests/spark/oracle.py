@@ -229,10 +229,10 @@ def draw(seed: int) -> Drawn:
     return drawn
 
 
-def draw_rows(chance: random.Random, count: int) -> list[Row]:
+def draw_rows(chance: random.Random, count: int, nulls: bool) -> list[Row]:
     return [
         {
-            "a": chance.choice(["p", "q", "r", "ß"]) if chance.random() < 0.97 else None,
+            "a": chance.choice(["p", "q", "r", "ß"]) if chance.random() < 0.97 or not nulls else None,
             "b": chance.randint(0, 3),
             "x": chance.randint(-30, 30) if chance.random() < 0.9 else None,
         }

@@ -1,0 +1,355 @@
+"""Bad input and bad code: a dead letter or a clear error for each, and nothing lost."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+import hailstorm as hs
+from hailstorm.engine.negotiator import Negotiator
+from hailstorm.engine.run import run_topology
+from hailstorm.errors import HailstormError, LedgerError, LedgerInUseError, LogError, RunError, TopologyError
+from hailstorm.ledger.ledger import Ledger
+from hailstorm.ledger.reader import open_ledger
+from hailstorm.ledger.store import LocalStore
+from hailstorm.spouts.log import Log
+from hailstorm.testing import Driver
+
+HUGE = "x" * 10_000_000
+
+
+def inverse(row: Any) -> Any:
+    yield {"q": 10 // row.n}
+    yield {"q": row.n}
+
+
+def typed(row: Any) -> Any:
+    bad: dict[int, Any] = {
+        1: {"i": "text"},
+        2: {"i": 2**70},
+        3: {"s": 5},
+        4: {"s": "\ud800"},
+        5: {"t": "yesterday"},
+        6: {"l": 3},
+        7: {"d": "1.123456789"},
+        8: {"m": 3},
+        9: {"unknown": 1},
+        10: 7,
+        11: "text",
+        12: [None],
+        13: {"l": [1, "x"]},
+    }
+    if row.n == 14:
+        raise RuntimeError("\ud800 " + "long " * 10_000)
+    if row.n == 15:
+        return {"i": row.missing}
+    return bad.get(row.n, {"i": row.n, "s": str(row.n)})
+
+
+def picky(batch: pa.RecordBatch) -> pa.RecordBatch:
+    if 0 in batch.column("n").to_pylist():
+        raise ValueError("a zero")
+    return batch.select(["n"])
+
+
+def bad_input() -> hs.Topology:
+    storm = hs.Topology("bad")
+    rows = storm.spout("rows", hs.Log("x"), schema="k STRING, n INT")
+    rows.bolt(inverse, name="inverse", returns="q INT").fold("inverses", n=hs.count())
+    returns = "i BIGINT, s STRING, t TIMESTAMP, l ARRAY<INT>, d DECIMAL(5,2), m MAP<STRING,INT>"
+    rows.bolt(typed, name="typed", returns=returns).fold("typed_rows", n=hs.count(), s=hs.max("i"))
+    rows.arrow("picky", picky, returns="n INT").fold("picky_rows", n=hs.count())
+    rows.bolt(inverse, name="skipped", returns="q INT", on_error="skip").fold("skipped_rows", n=hs.count())
+    rows.fold("by_k", by="k", n=hs.count(), size=hs.sum("length(k)"))
+    rows.fold("all", n=hs.count())
+    return storm
+
+
+@pytest.fixture(scope="module", params=[1, 2], ids=["prepared", "planned"])
+def driver(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[Driver]:
+    with Driver(bad_input(), spark, tasks=(request.param,)) as driver:
+        # First: fifteen rows of which many fail; fewer than a hundred, so that the tick does not stop.
+        driver.feed("rows", [{"k": "a", "n": n} for n in range(16)])
+        # A second partition with records that are no rows at all.
+        driver.feed(
+            "rows",
+            [
+                b"not json",
+                b'{"k": "b", "n": ',
+                b'{"k": "\xff\xfe", "n": 1}',
+                b'{"k": "b", "n": "seven"}',
+                b'{"k": "b", "n": 99999999999}',
+                b"[1, 2]",
+                b"",
+                b'{"k": null, "n": 20}',
+                b'{"n": 21}',
+                b'{"k": "b", "n": 22, "extra": true}',
+                f'{{"k": "{HUGE}", "n": 23}}'.encode(),
+            ],
+            partition=1,
+        )
+        driver.advance()
+        yield driver
+
+
+def letters(driver: Driver, step: str) -> list[dict[str, Any]]:
+    return sorted((row for row in driver.errors() if row["step"] == step), key=lambda row: row["offset"])
+
+
+def test_records_that_do_not_decode_are_dead_letters_with_their_bytes(driver: Driver) -> None:
+    found = letters(driver, "rows")
+    assert [(row["spout"], row["partition"], row["offset"]) for row in found] == [("rows", 1, o) for o in range(7)]
+    assert found[0]["raw"] == b"not json"
+    assert found[2]["raw"] == b'{"k": "\xff\xfe", "n": 1}'
+    assert all(row["reason"] for row in found)
+
+
+def test_the_others_are_counted(driver: Driver) -> None:
+    assert driver.table("all") == [{"n": 16 + 4}]
+
+
+def test_a_ten_megabyte_value_is_a_key_like_others(driver: Driver) -> None:
+    rows = open_ledger(driver.ledger.root).state("by_k").arrow()
+    sizes = dict(zip([len(key) for key in rows.column("k").to_pylist()], rows.column("size").to_pylist(), strict=True))
+    assert sizes == {1: 1, len(HUGE): len(HUGE)} or sizes == {1: 16, len(HUGE): len(HUGE)}
+
+
+def test_a_null_key_and_a_missing_one_are_dead_letters_of_the_fold(driver: Driver) -> None:
+    found = letters(driver, "by_k")
+    assert [(row["partition"], row["offset"]) for row in found] == [(1, 7), (1, 8)]
+    assert {row["reason"] for row in found} == {"the key is null"}
+
+
+def test_a_row_on_which_a_function_raises_is_refused_as_a_whole(driver: Driver) -> None:
+    (letter,) = letters(driver, "inverse")
+    assert (letter["partition"], letter["offset"]) == (0, 0)
+    assert "ZeroDivisionError" in letter["reason"]
+    assert "test_bad_input.py:" in letter["reason"]
+    assert driver.table("inverses") == [{"n": 2 * 19}]
+
+
+def test_what_is_not_of_the_declared_type_is_a_dead_letter(driver: Driver) -> None:
+    found = letters(driver, "typed")
+    assert [row["offset"] for row in found] == list(range(1, 16))
+    assert all(len(row["reason"]) <= 1_000 for row in found)
+    reasons = {row["offset"]: row["reason"] for row in found}
+    assert "'i' is declared int64" in reasons[1]
+    assert "which it does not declare" in reasons[9]
+    assert "the row has no 'missing'; it has: k, n" in reasons[15]
+    assert driver.table("typed_rows") == [{"n": 5, "s": 23}]
+
+
+def test_only_the_bad_row_of_a_batch_is_refused(driver: Driver) -> None:
+    (letter,) = letters(driver, "picky")
+    assert (letter["partition"], letter["offset"]) == (0, 0)
+    assert "a zero" in letter["reason"]
+    assert driver.table("picky_rows") == [{"n": 19}]
+
+
+def test_a_skipped_row_is_counted_and_leaves_no_letter(driver: Driver) -> None:
+    assert letters(driver, "skipped") == []
+    assert driver.table("skipped_rows") == [{"n": 2 * 19}]
+    commit = list(open_ledger(driver.ledger.root).commits())[-1]
+    assert commit.errors == len(driver.errors()) + 1
+
+
+# Ticks that stop
+
+
+def numbers(**options: Any) -> hs.Topology:
+    storm = hs.Topology("numbers")
+    rows = storm.spout("rows", hs.Log("x"), schema="k STRING, n INT")
+    rows.bolt(lambda row: {"q": 10 // row.n}, name="inverse", returns="q INT", **options).fold("n", n=hs.count())
+    return storm
+
+
+def test_more_than_a_tenth_of_bad_rows_stops_the_tick_and_nothing_is_committed(spark: SparkSession) -> None:
+    with Driver(numbers(), spark) as driver:
+        driver.feed("rows", [{"n": 0}] * 10 + [{"n": 1}] * 90)
+        driver.advance()
+        assert driver.table("n") == [{"n": 90}]
+        before = driver.ledger.head.commit
+        driver.feed("rows", [{"n": 0}] * 11 + [{"n": 1}] * 89)
+        with pytest.raises(RunError, match=r"11 of 100 rows failed, more than 10%.*'inverse'.*ZeroDivision") as error:
+            driver.advance()
+        assert error.value.at is not None
+        assert Ledger(driver.ledger.root).head.commit == before
+        assert len(driver.errors()) == 10
+
+
+def test_a_step_that_says_fail_stops_at_the_first_bad_row(spark: SparkSession) -> None:
+    with Driver(numbers(on_error="fail"), spark) as driver:
+        driver.feed("rows", [{"n": 1}, {"n": 0}])
+        before = driver.ledger.head.commit
+        with pytest.raises(RunError, match="'inverse' failed on 1 rows: ZeroDivisionError"):
+            driver.advance()
+        assert driver.ledger.head.commit == before
+
+
+def test_an_sql_expression_that_fails_on_a_row_is_a_clear_error(spark: SparkSession) -> None:
+    storm = hs.Topology("sql")
+    rows = storm.spout("rows", hs.Log("x"), schema="k STRING, n INT")
+    rows.select("cast", n="cast(k AS INT)").fold("total", n=hs.sum("n"))
+    with Driver(storm, spark) as driver:
+        driver.feed("rows", [{"k": "1"}, {"k": "one"}])
+        with pytest.raises(RunError) as error:
+            driver.advance()
+        assert "'one'" in error.value.what
+        assert "try_cast" in error.value.hint
+        assert not error.value.transient, "trying again would not help"
+
+
+def test_a_monoid_of_ones_own_that_raises_is_named(spark: SparkSession) -> None:
+    storm = hs.Topology("own")
+    rows = storm.spout("rows", hs.Log("x"), schema="k STRING, n INT")
+    rows.fold("parsed", by="k", n=Parsed("k"))
+    with Driver(storm, spark) as driver:
+        driver.feed("rows", [{"k": "1"}, {"k": "one"}])
+        with pytest.raises(RunError, match="invalid literal for int"):
+            driver.advance()
+        assert driver.ledger.head.rows == 0
+
+
+class Parsed(hs.Monoid):
+    state = "BIGINT"
+    takes = ("STRING",)
+
+    def zero(self) -> int:
+        return 0
+
+    def lift(self, text: str) -> int:
+        return int(text)
+
+    def merge(self, a: int, b: int) -> int:
+        return a + b
+
+
+def test_spark_refusing_a_step_is_shown_at_the_users_line(spark: SparkSession) -> None:
+    storm = hs.Topology("refused")
+    rows = storm.spout("rows", hs.Log("x"), schema="k STRING, n INT")
+    rows.where("filtered", "array_contains(k, 1)").fold("n", n=hs.count())
+    with pytest.raises(TopologyError, match="'filtered'") as error:
+        Driver(storm, spark)
+    assert error.value.at is not None
+    assert error.value.at.short.startswith("test_bad_input.py:")
+
+
+# Around a run
+
+
+def small(log: Path) -> hs.Topology:
+    storm = hs.Topology("small")
+    storm.spout("rows", hs.Log(log), schema="k STRING, n INT").fold("n", n=hs.count())
+    return storm
+
+
+def test_a_log_folder_that_does_not_exist_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(LogError, match="nowhere") as error:
+        run_topology(small(tmp_path / "nowhere"), ledger=tmp_path / "ledger", until="caught-up")
+    assert "log append" in error.value.hint
+
+
+def test_a_ledger_that_is_a_file_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "ledger").write_text("precious")
+    with pytest.raises(LedgerError, match="is a file"):
+        run_topology(small(tmp_path / "log"), ledger=tmp_path / "ledger", until="caught-up")
+    assert (tmp_path / "ledger").read_text() == "precious"
+
+
+def test_a_ledger_in_use_is_refused_with_the_name_of_the_other_run(spark: SparkSession, tmp_path: Path) -> None:
+    Log(tmp_path / "log").create(1)
+    Ledger(tmp_path / "ledger", create=True)
+    holder = """
+        import sys, time
+        from pathlib import Path
+        from hailstorm.ledger.lease import Lease
+        from hailstorm.ledger.store import LocalStore
+        Lease(LocalStore(Path(sys.argv[1]))).take()
+        print("taken", flush=True)
+        time.sleep(60)
+    """
+    arguments = [sys.executable, "-c", textwrap.dedent(holder), str(tmp_path / "ledger")]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"taken\n"
+        try:
+            with pytest.raises(LedgerInUseError, match=f"process {other.pid}"):
+                run_topology(small(tmp_path / "log"), ledger=tmp_path / "ledger", until="caught-up")
+        finally:
+            other.kill()
+
+
+def test_a_log_that_lost_records_before_they_were_read_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
+    log = Log(tmp_path / "log").create(1)
+    storm = small(tmp_path / "log")
+    log.append([{"n": 1}] * 5)
+    negotiator = Negotiator(spark, storm, Ledger(tmp_path / "ledger", create=True), ways=(1,))
+    negotiator.start()
+    try:
+        assert negotiator.tick()
+        log.append([{"n": 1}] * 20)
+        log.retain(records=3)
+        with pytest.raises(HailstormError, match="HS-LOG"):
+            negotiator.tick()
+    finally:
+        negotiator.fail()
+
+
+# A full disk
+
+
+def test_a_full_disk_while_a_tick_writes_is_a_clear_error_and_nothing_is_lost(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The ledger is on a disk of one megabyte; the tick needs more."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk]).returncode:
+        pytest.skip("no right to mount a small disk here")
+    try:
+        log = Log(tmp_path / "log").create(1)
+        storm = hs.Topology("full")
+        storm.spout("rows", log, schema="k STRING").fold("by_k", by="k", n=hs.count())
+        negotiator = Negotiator(spark, storm, Ledger(disk / "ledger", create=True), ways=(1,))
+        negotiator.start()
+        log.append([{"k": "small"}])
+        assert negotiator.tick()
+        log.append([{"k": os.urandom(1_000).hex()} for _ in range(1_000)])
+        with pytest.raises(HailstormError, match="No space left") as error:
+            negotiator.tick()
+        assert "make room" in error.value.hint.lower()
+        negotiator.fail()
+        subprocess.run(["mount", "-o", "remount,size=50m", disk], check=True)
+        again = Negotiator(spark, storm, Ledger(disk / "ledger"), ways=(1,))
+        again.start()
+        assert again.tick()
+        again.stop()
+        assert open_ledger(disk / "ledger").state("by_k").arrow().num_rows == 1_001
+    finally:
+        subprocess.run(["umount", "-l", disk], check=True)
+
+
+def test_a_disk_that_is_full_at_the_commit_is_a_clear_error(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(store: LocalStore, name: str, data: bytes) -> bool:
+        raise OSError(28, "No space left on device")
+
+    with Driver(numbers(), spark) as driver:
+        driver.feed("rows", [{"n": 1}])
+        with monkeypatch.context() as patch, pytest.raises(LedgerError, match="cannot be written: No space left"):
+            patch.setattr(LocalStore, "put_if_absent", full)
+            driver.advance()
+        driver._negotiator.fail()
+        driver._open()
+        driver.advance()
+        assert driver.table("n") == [{"n": 1}]
