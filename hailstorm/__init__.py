@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from hailstorm.spouts import Files as Files
     from hailstorm.spouts import Log as Log
     from hailstorm.spouts import Rate as Rate
+    from hailstorm.spouts.decode.avro import Avro as Avro
+    from hailstorm.spouts.decode.protobuf import Protobuf as Protobuf
     from hailstorm.topology.groupings import everyone as everyone
     from hailstorm.topology.groupings import fields as fields
     from hailstorm.topology.groupings import one as one
@@ -62,6 +64,8 @@ _HOMES = {
     "hailstorm.spouts": "Log Rate Files",
     "hailstorm.sinks": "Console Parquet Postgres Sqlite DuckDB Call Delta Redis Webhook",
     "hailstorm.sinks.kafka": "Kafka",
+    "hailstorm.spouts.decode.avro": "Avro",
+    "hailstorm.spouts.decode.protobuf": "Protobuf",
     "hailstorm.ledger.reader": "open_ledger",
     "hailstorm.errors": "HailstormError",
 }

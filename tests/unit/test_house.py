@@ -41,6 +41,7 @@ PUBLIC = {
     "monoids": "Monoid count sum mean variance stddev min max latest earliest count_distinct quantiles frequent top set"
     " map_sum any all histogram bitmap",
     "logs": "Log Rate Files Kafka",
+    "formats": "Avro Protobuf",
     "sinks": "Console Parquet Postgres Sqlite DuckDB Call Delta Redis Webhook",
     "reading": "open_ledger",
     "errors": "HailstormError",

@@ -11,8 +11,10 @@ from typing import Any
 from hailstorm.errors import TopologyError, suggestion
 from hailstorm.spouts.decode.decoder import Decoded, Decoder
 from hailstorm.spouts.decode.delimited import CsvDecoder
+from hailstorm.spouts.decode.format import Format, FormatDecoder
 from hailstorm.spouts.decode.function import FunctionDecoder
 from hailstorm.spouts.decode.json_lines import JsonDecoder
+from hailstorm.spouts.decode.kafka_columns import KafkaColumns, in_value
 from hailstorm.spouts.decode.plain import BytesDecoder, TextDecoder
 from hailstorm.spouts.decode.types import Columns
 
@@ -25,12 +27,18 @@ def decoder(
     decode: str | Callable[[bytes], Any], columns: Iterable[tuple[str, str]], required: Iterable[str] = ()
 ) -> Decoder:
     """The decoder for a spout's `decode` and its columns (name, Spark's simple type); `required` may not be null."""
-    found = _decoder(decode, tuple((name, type_) for name, type_ in columns))
+    fixed = tuple((name, type_) for name, type_ in columns)
+    from_value = in_value(fixed)
+    found = _decoder(decode, from_value)
+    if from_value != fixed:
+        found = KafkaColumns(found, fixed)
     found.required = tuple(required)
     return found
 
 
 def _decoder(decode: str | Callable[[bytes], Any], fixed: Columns) -> Decoder:
+    if isinstance(decode, Format):
+        return FormatDecoder(decode, fixed)
     if not isinstance(decode, str):
         return FunctionDecoder(decode, fixed)
     if decode not in _NAMED:
