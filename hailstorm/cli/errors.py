@@ -17,7 +17,7 @@ def errors(
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """List dead letters: records that did not decode, and rows on which user code raised.
+    """List dead letters: records that did not decode, rows on which user code raised, and rows that a sink rejected.
 
     \b
     Examples:

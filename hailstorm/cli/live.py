@@ -141,6 +141,8 @@ def sink_texts(progress: Progress) -> list[str]:
             troubled.append(f"sink {name} retrying: {state.failing}")
         elif state.behind > 1:  # one behind is the tick that is being delivered
             troubled.append(f"sink {name} {state.behind:,} behind")
+        if state.rejected:
+            troubled.append(f"sink {name} rejected {state.rejected:,} rows: see hailstorm errors")
     return troubled or (["sinks ok"] if progress.sinks else [])
 
 

@@ -48,7 +48,7 @@ def status_of(reader: LedgerReader, ledger: Path, app: App | None) -> dict[str, 
         "lag": _lag(app, live.clock) if app else {},
         "watermark": live.watermark,
         "sinks": {name: _sink(reader.cursor(name), last, live.commit) for name, last in live.outboxes.items()},
-        "errors": live.errors,
+        "errors": live.errors + reader.rejected(),
         "late": live.late,
     }
 

@@ -69,6 +69,10 @@ class LedgerReader:
         rejected = self._ledger.rejected()
         return pa.concat_tables([LETTER.empty_table(), *(table.cast(LETTER) for table in tables), *rejected])
 
+    def rejected(self) -> int:
+        """How many rows sinks have rejected; they are among `errors`, and no commit counts them."""
+        return sum(table.num_rows for table in self._ledger.rejected())
+
     def cursor(self, sink: str) -> int:
         """The last commit that a sink got, for sinks whose cursor the ledger keeps."""
         return self._ledger.load_cursor(sink)

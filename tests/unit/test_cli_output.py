@@ -70,11 +70,13 @@ def test_a_sink_in_trouble_is_named_with_its_reason() -> None:
     sinks = {
         "archive": SinkState(cursor=3, behind=9, failing="database is locked"),
         "slow": SinkState(cursor=3, behind=9),
+        "picky": SinkState(cursor=12, behind=0, rejected=4),
         "dead": SinkState(cursor=3, behind=9, stopped="no such table"),
     }
     text = progress_text(Progress("running", sinks=sinks), 0, 0).plain
     assert "sink archive retrying: database is locked" in text
     assert "sink slow 9 behind" in text
+    assert "sink picky rejected 4 rows" in text
     assert "sink dead STOPPED: no such table" in text
     assert "sinks ok" not in text
 
