@@ -33,7 +33,8 @@ def judge(world: World) -> int:
     reader = open_ledger(world.ledger)
     newest = reader.live().commit
     _judge_commits(world, reader)
-    _judge_state(world, reader, newest)
+    if newest > 0:
+        _judge_state(world, reader, newest)
     if newest > 1:
         _judge_state(world, reader, world.chance.randrange(1, newest))
     _judge_sinks(world, reader)
@@ -58,7 +59,9 @@ def cursors(world: World, reader: LedgerReader) -> dict[str, int]:
     if (out / "tables.db").exists():
         found |= dict(_sqlite(out / "tables.db", "SELECT sink, commit_number FROM hailstorm_cursors", or_else=[]))
     if (out / "sizes.duckdb").exists():
-        found |= dict(_duckdb(out / "sizes.duckdb", "SELECT sink, max(commit_number) FROM hailstorm_cursors GROUP BY 1"))
+        found |= dict(
+            _duckdb(out / "sizes.duckdb", "SELECT sink, max(commit_number) FROM hailstorm_cursors GROUP BY 1")
+        )
     for sink in ("words", "counts"):
         found[f"{sink}_parquet"] = max((int(path.stem) for path in (out / sink).glob("[0-9]*.parquet")), default=0)
     found["top_call"] = reader.cursor("top_call")
@@ -120,7 +123,9 @@ def _judge_sinks(world: World, reader: LedgerReader) -> None:
                 same_rows(what, _sqlite_rows(out, "total"), tables["total"])
             case "sizes_duckdb":
                 rows = _duckdb(out / "sizes.duckdb", "SELECT n, words, largest FROM sizes")
-                same_rows(what, [dict(zip(("n", "words", "largest"), row, strict=True)) for row in rows], tables["sizes"])
+                same_rows(
+                    what, [dict(zip(("n", "words", "largest"), row, strict=True)) for row in rows], tables["sizes"]
+                )
             case "words_parquet":
                 same_rows(what, _parquet_rows(out / "words"), words)
             case "counts_parquet":
@@ -134,11 +139,15 @@ def _judge_calls(calls: Path, reader: LedgerReader, cursor: int) -> None:
     for line in calls.read_text().splitlines() if calls.exists() else ():
         row = json.loads(line)
         assert heard.setdefault(row["key"], row) == row
-    commits = {commit.commit: sum(file.rows for file in commit.outbox.get("top_call", ())) for commit in reader.commits()}
+    commits = {
+        commit.commit: sum(file.rows for file in commit.outbox.get("top_call", ())) for commit in reader.commits()
+    }
     got = Counter(int(key.split("/")[2]) for key in heard)
     # The one commit after the cursor may have arrived, and not been noted before the kill.
     after = [number for number, rows in commits.items() if rows and number > cursor][:1]
-    assert {n: rows for n, rows in commits.items() if rows and n <= cursor} == {n: c for n, c in got.items() if n <= cursor}
+    assert {n: rows for n, rows in commits.items() if rows and n <= cursor} == {
+        n: c for n, c in got.items() if n <= cursor
+    }
     assert set(n for n in got if n > cursor) <= set(after)
 
 
@@ -151,7 +160,9 @@ def _before(world: World, reader: LedgerReader, commit: int) -> dict[tuple[int, 
 
 def same_rows(what: str, found: Iterable[Row], expected: Iterable[Row]) -> None:
     left, right = (Counter(tuple(sorted(row.items())) for row in rows) for rows in (found, expected))
-    assert left == right, f"{what}: too much {list((left - right).items())[:5]}, missing {list((right - left).items())[:5]}"
+    assert left == right, (
+        f"{what}: too much {list((left - right).items())[:5]}, missing {list((right - left).items())[:5]}"
+    )
 
 
 def _after_changes(changes: Iterable[Row]) -> list[Row]:

@@ -90,8 +90,7 @@ class World:
 
     def run(self) -> None:
         """Run to the end of what was fed, undisturbed."""
-        process = self.start("--set", "max_tick_rows=100000", until="caught-up")
-        assert process.wait(PATIENCE) == 0, self.said(process)
+        self.ended(self.start("--set", "max_tick_rows=100000", until="caught-up"), code=0)
 
     def kill(self, process: Driver) -> None:
         assert process.poll() is None, self.said(process)
@@ -101,9 +100,14 @@ class World:
 
     def killed_itself(self, process: Driver) -> None:
         """Wait for the driver to die at the fault point that it was started with."""
-        code = process.wait(PATIENCE)
-        assert code == -signal.SIGKILL, self.said(process)
+        self.ended(process, code=-signal.SIGKILL)
         self.kills += 1
+
+    def ended(self, process: Driver, code: int) -> str:
+        """Wait for a driver to end by itself, with this exit code. What it said."""
+        process.wait(PATIENCE)
+        assert process.returncode == code, self.said(process)
+        return self.said(process)
 
     def said(self, process: Driver) -> str:
         return self._output(self.drivers.index(process)).read_text(errors="replace")
@@ -140,6 +144,13 @@ class World:
         wanted = self.commits() + more
         wait_for(lambda: self.commits() >= wanted or process.poll() is not None, f"{more} more commits")
         assert process.poll() is None, self.said(process)
+
+    def wait_until_paused(self, process: Driver) -> None:
+        def paused() -> bool:
+            assert process.poll() is None, self.said(process)
+            return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+        wait_for(paused, "the driver to stop at its fault point")
 
     def _output(self, number: int) -> Path:
         return self.folder / f"driver-{number}.txt"
