@@ -15,6 +15,7 @@ from pathlib import Path
 from types import FrameType
 
 import msgspec
+from py4j.protocol import Py4JError, Py4JJavaError
 
 from hailstorm.clock.clock import Clock
 from hailstorm.engine.negotiator import Negotiator, latest_clock
@@ -95,11 +96,22 @@ def _running(
         negotiator = Negotiator(spark, topology, opened, settings, on_progress, accept)
         try:
             yield negotiator, lease
-        except BaseException:
+        except BaseException as error:
             negotiator.fail()
+            if isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError):
+                raise _java_is_gone(opened.cache.folder) from error
             raise
     finally:
         lease.release()
+
+
+def _java_is_gone(cache: Path) -> RunError:
+    return RunError(
+        10,
+        "Spark's Java process has ended",
+        hint="Nothing of the tick under way was committed; run again, and it goes on from the last commit.\n"
+        f"If it was killed for want of memory, give it less: --conf spark.driver.memory=2g. Its log: {cache / 'spark.log'}",
+    )
 
 
 def resolved(topology: Topology) -> Topology:
