@@ -59,6 +59,39 @@ class Source(Protocol):
         """What identifies the log, as JSON, without secrets: for the graph and the fingerprint."""
 
 
+@runtime_checkable
+class LivingSource(Source, Protocol):
+    """What a log of a system of its own can do beyond a source. The negotiator asks with `isinstance`.
+
+    Such a log changes around us: topics appear, are deleted and made again. So the ledger keeps a *roster* of it (a
+    few texts by number, opaque to the engine) in the commit, beside the clock that counts by the same numbers.
+    """
+
+    def beginning(self, known: Mapping[int, int]) -> Mapping[int, int]:
+        """Where to begin, by partition, for a topology whose last clock is `known` (empty: it has read nothing)."""
+
+    def roster(self, accept_new: bool = False) -> Mapping[str, str]:
+        """What to write into the next commit. Grows, and never changes what it had. Asked before a clock is formed.
+
+        Raises LogError when the log is not the one that is remembered, unless the user accepts the loss.
+        """
+
+    def remembering(self, roster: Mapping[str, str]) -> LivingSource:
+        """This log, with partitions numbered as the roster says. This copy is asked for offsets, and given to tasks."""
+
+    def committed(self, offsets: Mapping[int, int]) -> None:
+        """A commit was made at these offsets. For others to see; may fail without harm."""
+
+
+def holes(source: Source, positions: Mapping[int, int]) -> dict[int, range]:
+    """The offsets that were not read yet and are gone, by partition: what `--on-data-loss continue` skips and records.
+
+    `positions` are the next offsets to read. Asks the log once.
+    """
+    earliest = source.earliest()
+    return {p: range(start, earliest[p]) for p, start in positions.items() if start < earliest.get(p, start)}
+
+
 def check_range(log: str, partition: int, start: int, end: int, earliest: int, latest: int) -> None:
     """Raise LogError when a range asks for records that are gone, or that never were."""
     if start < earliest:

@@ -15,6 +15,7 @@ from confluent_kafka.admin import NewPartitions
 from hailstorm.errors import LogError, TopologyError, TransientLogError, UsageError
 from hailstorm.sinks.kafka import Kafka
 from hailstorm.spouts import kafka, kafka_reader
+from hailstorm.spouts.source import LivingSource, holes
 from tests.connectors.kafka_topics import Topics
 from tests.connectors.log_contract import LogContract, read, some
 from tests.connectors.servers.kafka import PASSWORD, USER, free_ports
@@ -184,6 +185,15 @@ class TestTopics:
         source = source.remembering(source.roster(accept_new=True))
         assert source.latest() == {10_000: 7}
         assert values(source, 0, 7, 10_000) == some(7, "new")
+
+    def test_offsets_that_retention_took_are_holes(self, topics: Topics) -> None:
+        topic = topics.new("holes", 2)
+        topics.write(topic, some(10))
+        topics.remove_before(topic, 6)
+        source = Kafka(topic, servers=topics.server.servers)
+        assert isinstance(source, LivingSource)
+        assert holes(source, {0: 2, 1: 0}) == {0: range(2, 6)}
+        assert holes(source, {0: 6}) == {}
 
     def test_committed_offsets_are_told_to_a_group(self, topics: Topics) -> None:
         first, second = topics.new("told", 2), topics.new("told")
