@@ -27,7 +27,8 @@ def ensure_java(conf: SparkConf) -> None:
     if SparkContext._gateway is None:
         launch: Callable[[SparkConf, dict[str, int]], JavaGateway] = launch_gateway
         gateway = launch(conf, {"stderr": subprocess.PIPE})
-        threading.Thread(target=_pass_on, args=(gateway.proc.stderr,), name="java stderr", daemon=True).start()
+        if gateway.proc is not None:  # spark-submit, or a notebook, may have started the JVM for us
+            threading.Thread(target=_pass_on, args=(gateway.proc.stderr,), name="java stderr", daemon=True).start()
         SparkContext._ensure_initialized(gateway=gateway, conf=conf)
 
 

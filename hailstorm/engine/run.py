@@ -110,7 +110,8 @@ def _java_is_gone(cache: Path) -> RunError:
         10,
         "Spark's Java process has ended",
         hint="Nothing of the tick under way was committed; run again, and it goes on from the last commit.\n"
-        f"If it was killed for want of memory, give it less: --conf spark.driver.memory=2g. Its log: {cache / 'spark.log'}",
+        "If it was killed for want of memory, let it have less: --conf spark.driver.memory=2g\n"
+        f"Its log is {cache / 'spark.log'}",
     )
 
 
