@@ -139,16 +139,11 @@ def _judge_calls(calls: Path, reader: LedgerReader, cursor: int) -> None:
     for line in calls.read_text().splitlines() if calls.exists() else ():
         row = json.loads(line)
         assert heard.setdefault(row["key"], row) == row
-    commits = {
-        commit.commit: sum(file.rows for file in commit.outbox.get("top_call", ())) for commit in reader.commits()
-    }
+    sent = {commit.commit: sum(file.rows for file in commit.outbox.get("top_call", ())) for commit in reader.commits()}
     got = Counter(int(key.split("/")[2]) for key in heard)
+    assert {n: rows for n, rows in sent.items() if rows and n <= cursor} == {n: got[n] for n in got if n <= cursor}
     # The one commit after the cursor may have arrived, and not been noted before the kill.
-    after = [number for number, rows in commits.items() if rows and number > cursor][:1]
-    assert {n: rows for n, rows in commits.items() if rows and n <= cursor} == {
-        n: c for n, c in got.items() if n <= cursor
-    }
-    assert set(n for n in got if n > cursor) <= set(after)
+    assert {n for n in got if n > cursor} <= set([n for n, rows in sent.items() if rows and n > cursor][:1])
 
 
 def _before(world: World, reader: LedgerReader, commit: int) -> dict[tuple[int, int], bytes]:
@@ -166,7 +161,7 @@ def same_rows(what: str, found: Iterable[Row], expected: Iterable[Row]) -> None:
 
 
 def _after_changes(changes: Iterable[Row]) -> list[Row]:
-    """What a consumer of a changelog has in the end; an insert of what is there, or a delete of what is not, is wrong."""
+    """What a consumer of a changelog has in the end. Inserting what is there, or deleting what is not, is wrong."""
     rows: dict[str, Row] = {}
     for change in changes:
         row = dict(change)
