@@ -14,6 +14,7 @@ from hailstorm.errors import UsageError
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from hailstorm.topology.schema import Schema
     from hailstorm.topology.step import Step
 
 
@@ -44,18 +45,29 @@ def _check_laws(app: App) -> int:
     from hailstorm.algebra.monoid import Monoid
     from hailstorm.topology.step import Fold
 
-    folds = [step for step in app.topology.steps if isinstance(step, Fold)]
-    own = [monoid for fold in folds for monoid in fold.monoids.values() if isinstance(monoid, Monoid)]
+    own = [
+        (monoid, app.topology.step(fold.inputs[0]).schema)
+        for fold in app.topology.steps
+        if isinstance(fold, Fold)
+        for monoid in fold.monoids.values()
+        if isinstance(monoid, Monoid)
+    ]
     if own:
         try:
             from hailstorm.testing.laws import check_laws
         except ImportError as error:
-            raise UsageError(
-                14, "checking monoids needs hypothesis", hint="Type: pip install 'hailstorm[testing]'"
-            ) from error
-        for monoid in own:
-            check_laws(monoid)
+            hint = "Type: pip install 'hailstorm[testing]'"
+            raise UsageError(14, "checking monoids needs hypothesis", hint=hint) from error
+        for monoid, schema in own:
+            check_laws(monoid, types=_input_types(monoid.inputs, schema))
     return len(own)
+
+
+def _input_types(inputs: tuple[str, ...], schema: Schema) -> list[str] | None:
+    """The types of plain columns; None when an input is an expression, and check_laws must find out itself."""
+    types = [schema.type_of(name) if name in schema else None for name in inputs]
+    known = [type_ for type_ in types if type_ is not None]
+    return known if len(known) == len(types) else None
 
 
 def _schemas(app: App) -> Mapping[str, pa.Schema]:

@@ -103,6 +103,6 @@ def test_the_reference_has_every_command_and_every_option() -> None:
 
 
 def test_the_reference_of_settings_is_what_check_prints() -> None:
-    text = (ROOT / "docs/reference/settings.md").read_text()
-    rows = [tuple(cell.strip(" `") for cell in line.split("|")[1:4]) for line in text.splitlines() if "|" in line]
-    assert [row for row in Settings().explain() if row not in rows] == []
+    text = (ROOT / "docs/reference/settings.md").read_text().partition("Environment variables")[0]
+    rows = [tuple(cell.strip(" `") for cell in line.split("|")[1:4]) for line in text.splitlines() if "| " in line]
+    assert rows[1:] == Settings().explain()
