@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from hailstorm.errors import LogError, TopologyError
+from hailstorm.errors import Location, LogError, TopologyError
 from hailstorm.spouts.kafka_client import PATIENCE, Cluster, load, load_admin
 from hailstorm.spouts.kafka_reader import read_range
 from hailstorm.spouts.kafka_topics import Roster, Topic, numbered
@@ -59,16 +59,18 @@ class KafkaLog:
 
     def __post_init__(self) -> None:
         if (self.topic is None) == (self.pattern is None) or self.topic == []:
-            raise TopologyError(60, "Kafka needs a topic, several topics, or a pattern=, and only one of these")
+            what = "Kafka needs a topic, several topics, or a pattern=, and only one of these"
+            raise TopologyError(60, what, at=Location.of_caller())
         for name in self.topics:
             if not re.fullmatch(r"[\w.-]{1,249}", name, re.ASCII) or name in (".", ".."):
                 hint = "Kafka allows a-z A-Z 0-9 . _ -"
-                raise TopologyError(61, f"'{name}' cannot be the name of a topic", hint=hint)
+                raise TopologyError(61, f"'{name}' cannot be the name of a topic", at=Location.of_caller(), hint=hint)
         if self.pattern is not None:
             try:
                 re.compile(self.pattern)
             except re.error as error:
-                raise TopologyError(62, f"pattern={self.pattern!r} is not a regular expression: {error}") from None
+                what = f"pattern={self.pattern!r} is not a regular expression: {error}"
+                raise TopologyError(62, what, at=Location.of_caller()) from None
         _moment(self.start)
 
     # --- the source's protocol
@@ -251,7 +253,8 @@ def _moment(start: Start) -> datetime | None:
         found = datetime.fromisoformat(start) if isinstance(start, str) else start
     except ValueError:
         hint = 'start is "earliest", "latest", a time such as 2024-05-01T12:00:00Z, or offsets: {0: 120}.'
-        raise TopologyError(63, f"start='{start}' is not a place in a log", hint=hint) from None
+        what = f"start='{start}' is not a place in a log"
+        raise TopologyError(63, what, at=Location.of_caller(), hint=hint) from None
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 

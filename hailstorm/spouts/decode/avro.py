@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hailstorm.errors import TopologyError, suggestion
+from hailstorm.errors import Location, TopologyError, suggestion
 from hailstorm.spouts.decode.format import Format, file_beside_app, missing_package, unframed
 from hailstorm.spouts.decode.registry import written
 from hailstorm.spouts.decode.types import Columns
@@ -30,7 +30,7 @@ class Avro(Format):
 
     def __post_init__(self) -> None:
         if self.file is None and self.registry is None:
-            raise TopologyError(66, "Avro needs a schema file or a registry=")
+            raise TopologyError(66, "Avro needs a schema file or a registry=", at=Location.of_caller())
         _fastavro()
         if self.file is not None:
             text = file_beside_app(self.file).read_text(encoding="utf-8")
@@ -38,9 +38,11 @@ class Avro(Format):
             try:
                 own = _parsed(text, ())
             except Exception as error:  # fastavro has no common class of errors
-                raise TopologyError(67, f"{self.file} is not an Avro schema: {error}") from None
+                raise TopologyError(
+                    67, f"{self.file} is not an Avro schema: {error}", at=Location.of_caller()
+                ) from None
             if own.get("type") != "record":
-                raise TopologyError(67, f"{self.file} is not the schema of a record")
+                raise TopologyError(67, f"{self.file} is not the schema of a record", at=Location.of_caller())
 
     def __call__(self, value: bytes) -> Mapping[str, Any]:
         own = _parsed(self.text, ()) if self.text else None

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from hailstorm.errors import TopologyError, suggestion
+from hailstorm.errors import Location, TopologyError, suggestion
 from hailstorm.spouts.decode.avro import check_fields
 from hailstorm.spouts.decode.format import Format, file_beside_app, missing_package, unframed
 from hailstorm.spouts.decode.registry import written
@@ -39,7 +39,9 @@ class Protobuf(Format):
 
     def __post_init__(self) -> None:
         if (self.file is None) == (self.registry is None):
-            raise TopologyError(66, "Protobuf needs a schema file or a registry=, and only one of these")
+            raise TopologyError(
+                66, "Protobuf needs a schema file or a registry=, and only one of these", at=Location.of_caller()
+            )
         _library("descriptor_pool")
         if self.file is None:
             return
@@ -52,14 +54,18 @@ class Protobuf(Format):
         try:
             types = _types(descriptors)
         except Exception as error:  # whatever the parser makes of a file of another kind
-            raise TopologyError(67, f"{self.file} is not a set of Protobuf descriptors: {error}") from None
+            raise TopologyError(
+                67, f"{self.file} is not a set of Protobuf descriptors: {error}", at=Location.of_caller()
+            ) from None
         if self.message is None:
             if len(types) != 1:
-                raise TopologyError(69, f"{self.file} has several messages; say which", hint=", ".join(types))
+                raise TopologyError(
+                    69, f"{self.file} has several messages; say which", at=Location.of_caller(), hint=", ".join(types)
+                )
             object.__setattr__(self, "message", next(iter(types)))
         elif self.message not in types:
             hint = f"It has: {', '.join(types)}. {suggestion(self.message, types)}".rstrip()
-            raise TopologyError(69, f"{self.file} has no message '{self.message}'", hint=hint)
+            raise TopologyError(69, f"{self.file} has no message '{self.message}'", at=Location.of_caller(), hint=hint)
 
     def __call__(self, value: bytes) -> Mapping[str, Any]:
         if self.registry is None:
