@@ -34,6 +34,11 @@ def secrets_in(*texts: str) -> frozenset[str]:
     return frozenset(_variable(name) for text in texts for name in _REFERENCE.findall(text))
 
 
+def written_secrets(options: Mapping[str, object]) -> frozenset[str]:
+    """The secrets that were written down in options although they should not be: no message shows them, either."""
+    return frozenset(str(options[name]) for name, value in public_options(options).items() if value == HIDDEN)
+
+
 def concealed(message: str, secrets: Iterable[str] = ()) -> str:
     """A message that may be shown: without the secrets, and without the password in an address."""
     for secret in sorted(secrets, key=len, reverse=True):

@@ -54,7 +54,7 @@ class KafkaLog:
     start: Start = "earliest"
     group: str | None = None
     metadata: bool = False
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     remembered: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from hailstorm.environment import concealed, revealed, revealed_all, secrets_in
+from hailstorm.environment import concealed, revealed, revealed_all, secrets_in, written_secrets
 from hailstorm.errors import LogError, TransientLogError
 
 if TYPE_CHECKING:
@@ -83,7 +83,8 @@ class Cluster:
         return {**_DEFAULTS, **defaults, **revealed_all(self.options), **address, **fixed}
 
     def cleaned(self, text: str) -> str:
-        return concealed(text, secrets_in(self.servers, *map(str, self.options.values())))
+        named = secrets_in(self.servers, *map(str, self.options.values()))
+        return concealed(text, named | written_secrets(self.options))
 
     def identity(self) -> str:
         """Equal for clusters whose clients can be shared; a hash, because the secrets count and must not be seen."""

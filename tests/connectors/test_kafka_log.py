@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -298,6 +299,11 @@ class TestTrouble:
         with pytest.raises(LogError, match=r"fetch\.wiat"):
             source.latest()
 
+    def test_a_missing_package_names_the_extra(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+        with pytest.raises(LogError, match=r"hailstorm\[kafka\]"):
+            Kafka("t", servers="nowhere:9092").latest()
+
     def test_passwords_come_from_the_environment(self, topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
         topic = topics.new("guarded")
         topics.write(topic, some(3))
@@ -314,6 +320,9 @@ class TestTrouble:
                 ask()
             assert not isinstance(caught.value, TransientLogError)
             assert "not-the-password" not in str(caught.value)
+        written = guarded(topics, "anything", "open-sesame")
+        assert "open-sesame" not in repr(written) + str(written.describe())
+        assert written.cluster.cleaned("it said open-sesame") == "it said ***"
 
     def test_a_missing_variable_is_named(self, topics: Topics) -> None:
         with pytest.raises(UsageError, match="STORM_FORGOTTEN"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hailstorm.environment import concealed, public_options, revealed, revealed_all, secrets_in
+from hailstorm.environment import concealed, public_options, revealed, revealed_all, secrets_in, written_secrets
 from hailstorm.errors import UsageError
 
 
@@ -43,6 +43,7 @@ def test_a_description_shows_references_and_hides_secrets_that_were_written_down
         "url": "http://me:open@registry",
         "linger.ms": 5,
     }
+    assert written_secrets(options) == {"open sesame", "-----BEGIN"}
     assert public_options(options) == {
         "sasl.username": "me",
         "sasl.password": "***",
