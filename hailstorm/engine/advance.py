@@ -13,7 +13,14 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pyspark.errors import PySparkException
+from pyspark.errors import (
+    ArithmeticException,
+    ArrayIndexOutOfBoundsException,
+    DateTimeException,
+    NumberFormatException,
+    PySparkException,
+    SparkRuntimeException,
+)
 from pyspark.sql import DataFrame, SparkSession
 
 from hailstorm.clock.clock import Interval, Range
@@ -23,6 +30,15 @@ from hailstorm.errors import RunError
 from hailstorm.ledger.commit import DataFile, Run, StateChange
 from hailstorm.ledger.ledger import Ledger
 from hailstorm.ledger.live import changed_runs
+
+
+_SQL_ERRORS = (
+    ArithmeticException,
+    ArrayIndexOutOfBoundsException,
+    DateTimeException,
+    NumberFormatException,
+    SparkRuntimeException,
+)
 
 
 @dataclass
@@ -170,6 +186,8 @@ def _change_state(outcome: Outcome, runs: dict[str, tuple[Run, ...]], step: str,
 
 
 def _job_failed(error: PySparkException) -> RunError:
+    if isinstance(error, _SQL_ERRORS):
+        return _sql_failed(error)
     cause = _cause(error)
     if "No space left on device" in cause:
         hint = "The disk is full. Nothing of this tick was committed; make room and run again."
@@ -178,6 +196,18 @@ def _job_failed(error: PySparkException) -> RunError:
     # What Hailstorm itself said in a task (a log's records are gone, say) will be said again; the rest may pass.
     failure.transient = "HS-" not in cause
     return failure
+
+
+def _sql_failed(error: PySparkException) -> RunError:
+    """An expression of the user's that fails on a row: Spark says why, and quotes it."""
+    why, _, rest = str(error).partition(" SQLSTATE")
+    quoted = [line for line in rest.splitlines()[1:] if line and not line.startswith(("==", "^", " "))]
+    return RunError(
+        10,
+        f"an SQL expression fails on a row: {why}" + (f" In: {quoted[0]}" if quoted else ""),
+        hint="Nothing of this tick was committed. Let it give null on such rows (try_cast, try_divide, nullif),\n"
+        "or leave them out before it (where).",
+    )
 
 
 def _cause(error: PySparkException) -> str:

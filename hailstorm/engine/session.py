@@ -6,6 +6,7 @@ the same one. Spark's own log goes to a file: the console is ours.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import tempfile
@@ -57,6 +58,8 @@ def start_session(
     # Workers must find this interpreter and its packages; the setting alone is not read on every path.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    # pyspark prints failed expressions as pages of JSON; we show them ourselves.
+    logging.getLogger("SQLQueryContextLogger").disabled = True
     log_file = log_file or Path(tempfile.gettempdir()) / f"hailstorm-spark-{os.getpid()}.log"
     log_file.parent.mkdir(parents=True, exist_ok=True)
     log4j = log_file.with_suffix(".log4j2.properties")

@@ -60,7 +60,11 @@ class Driver:
         for log in self.logs.values():
             log.create(1)
         self.topology = _captured(topology.with_steps(self._fed_by_test))
-        self._open()
+        try:
+            self._open()
+        except BaseException:
+            self._folder.cleanup()
+            raise
 
     def feed(self, spout: str, rows: Iterable[Mapping[str, Any] | str | bytes], partition: int = 0) -> None:
         """Append rows to a spout's log: dicts become JSON, text and bytes are taken as they are."""

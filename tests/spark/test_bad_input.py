@@ -259,6 +259,7 @@ def test_a_log_folder_that_does_not_exist_is_named(spark: SparkSession, tmp_path
 
 
 def test_a_ledger_that_is_a_file_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    Log(tmp_path / "log").create(1)
     (tmp_path / "ledger").write_text("precious")
     with pytest.raises(LedgerError, match="is a file"):
         run_topology(small(tmp_path / "log"), ledger=tmp_path / "ledger", until="caught-up")

@@ -61,7 +61,8 @@ class KeepTop:
         arrived = self._candidates(changes, buffer, whole) if changes is not None else []
         buffer, touched = self._applied(buffer, arrived, whole)
         ordered = sorted(buffer.values(), key=cmp_to_key(self._order))
-        if len(ordered) < self.n and not whole:
+        # A top that is new to an old table has to see all of it, too.
+        if not whole and (len(ordered) < self.n or not before):
             task.report.refill.append(self.step)
             return
         limit = 2 * self.n + 50
