@@ -12,6 +12,7 @@ from bench.suite import (
     json_lines,
     large,
     model,
+    postgres,
     restart,
     six,
     sketches,
@@ -33,4 +34,5 @@ BENCHES: tuple[Bench, ...] = (
     restart.BENCH,
     bolt.BENCH,
     model.BENCH,
+    postgres.BENCH,
 )
