@@ -49,10 +49,10 @@ class Streaming:
             (self.folder / "in").mkdir()
             self._put(self.work.keys)
             self.queries = self._start(self.work.rows)
-            self._wait_past([-1])
+            self._wait_for([0])
         else:
             self.queries = self._start(self.work.keys)
-            self._wait_past([-1] * len(self.queries))
+            self._wait_for([0] * len(self.queries))
             for query in self.queries:
                 query.stop()
             self.queries = self._start(self.work.rows)
@@ -68,7 +68,7 @@ class Streaming:
                 self._put(self.work.rows)
         os.kill(self.jvm_pid, signal.SIGCONT)
         firsts = [self._last_batch(query) + 1 + _SKIP for query in self.queries]
-        self._wait_past([first + ticks - 1 for first in firsts])
+        self._wait_for([first + ticks - 1 for first in firsts])
         found = [_ticks(query, first, ticks) for query, first in zip(self.queries, firsts, strict=True)]
         os.kill(self.jvm_pid, signal.SIGSTOP)
         # Queries side by side do the work together: a tick of all of them takes as long as the slowest one.
@@ -126,9 +126,9 @@ class Streaming:
             return -1
         return progress.batchId if progress.numInputRows else progress.batchId - 1
 
-    def _wait_past(self, batches: list[int]) -> None:
+    def _wait_for(self, batches: list[int]) -> None:
         for query, batch in zip(self.queries, batches, strict=True):
-            while self._last_batch(query) <= batch:
+            while self._last_batch(query) < batch:
                 error = query.exception()
                 if error is not None:
                     raise error
