@@ -1,13 +1,13 @@
 """`_hash` in Python: Spark's `xxhash64(key columns)`, bit for bit, without a loop over rows.
 
 The JVM computes it when it aggregates; a pass that aggregates in Arrow needs it here. Columns are chained: the hash
-of one is the seed of the next, and a null leaves the seed as it is. Text of one length is hashed together, as a
-matrix of bytes, one column of words after the other. A test compares with Spark for every type.
+of one is the seed of the next, and a null leaves the seed as it is. Texts are hashed side by side, one word of each
+after the other. A test compares with Spark for every type.
 """
 
 from __future__ import annotations
 
-import itertools
+import struct
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,8 +15,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 Words = npt.NDArray[np.uint64]
+Bytes = npt.NDArray[np.uint8]
+Places = npt.NDArray[np.int64]
 
 _SEED = 42
+_LONG = 4_096  # bytes
 _P1, _P2, _P3, _P4, _P5 = (
     np.uint64(prime)
     for prime in (
@@ -104,45 +107,77 @@ def _hash_bytes(column: pa.Array, seeds: Words) -> Words:
     _, offset_buffer, data_buffer = column.buffers()
     offsets = np.frombuffer(offset_buffer, dtype=np.int32)[column.offset : column.offset + len(column) + 1]
     data = np.frombuffer(data_buffer, dtype=np.uint8) if data_buffer is not None else np.zeros(0, dtype=np.uint8)
-    lengths = np.diff(offsets)
+    starts, lengths = offsets[:-1].astype(np.int64), np.diff(offsets).astype(np.int64)
     hashed = np.empty(len(column), dtype=np.uint64)
-    by_length = np.argsort(lengths, kind="stable")
-    edges = np.flatnonzero(np.diff(lengths[by_length], prepend=-1, append=-1))
-    for start, end in itertools.pairwise(edges):
-        rows = by_length[start:end]
-        length = int(lengths[rows[0]])
-        matrix = data[offsets[rows].astype(np.int64)[:, None] + np.arange(length)] if length else data[:0].reshape(0, 0)
-        hashed[rows] = _hash_matrix(matrix, length, seeds[rows])
+    short = np.flatnonzero(lengths <= _LONG)
+    hashed[short] = _hash_short(data, starts[short], lengths[short], seeds[short])
+    for row in np.flatnonzero(lengths > _LONG):
+        text = data[starts[row] : starts[row] + lengths[row]].tobytes()
+        hashed[row] = _hash_long(text, int(seeds[row]))
     return hashed
 
 
-def _hash_matrix(matrix: npt.NDArray[np.uint8], length: int, seeds: Words) -> Words:
-    """Rows of equally many bytes, each with its own seed."""
-    place = 0
-    if length >= 32:
-        lanes = [seeds + _P1 + _P2, seeds + _P2, seeds + np.uint64(0), seeds - _P1]
-        while place + 32 <= length:
+def _hash_short(data: Bytes, starts: Places, lengths: Places, seeds: Words) -> Words:
+    """All rows at once: a loop over the words of the longest, in which the shorter ones drop out."""
+    hashed, places = seeds + _P5, starts.copy()
+    blocks = lengths // 32
+    # The longest first, so that those that are still at work are the first ones.
+    rows = np.argsort(-blocks, kind="stable")[: np.count_nonzero(blocks)]
+    if len(rows):
+        lanes = [seeds[rows] + _P1 + _P2, seeds[rows] + _P2, seeds[rows], seeds[rows] - _P1]
+        left = blocks[rows]
+        for block in range(int(left[0])):
+            active = int(np.searchsorted(-left, -block))
+            at = starts[rows[:active]] + 32 * block
             for i, lane in enumerate(lanes):
-                word = _words(matrix, place + 8 * i, np.uint64)
-                lanes[i] = _rotated(lane + word * _P2, 31) * _P1
-            place += 32
-        hashed = _rotated(lanes[0], 1) + _rotated(lanes[1], 7) + _rotated(lanes[2], 12) + _rotated(lanes[3], 18)
+                word = _words(data, at + 8 * i, np.uint64)
+                lane[:active] = _rotated(lane[:active] + word * _P2, 31) * _P1
+        mixed = _rotated(lanes[0], 1) + _rotated(lanes[1], 7) + _rotated(lanes[2], 12) + _rotated(lanes[3], 18)
         for lane in lanes:
-            hashed = (hashed ^ (_rotated(lane * _P2, 31) * _P1)) * _P1 + _P4
-    else:
-        hashed = seeds + _P5
-    hashed = hashed + np.uint64(length)
-    while place + 8 <= length:
-        hashed = _with_word(hashed, _words(matrix, place, np.uint64))
-        place += 8
-    if place + 4 <= length:
-        hashed = _with_half_word(hashed, _words(matrix, place, np.uint32))
-        place += 4
-    for at in range(place, length):
-        hashed = _rotated(hashed ^ (matrix[:, at].astype(np.uint64) * _P5), 11) * _P1
-    return _finished(hashed)
+            mixed = (mixed ^ (_rotated(lane * _P2, 31) * _P1)) * _P1 + _P4
+        hashed[rows] = mixed
+        places[rows] += 32 * left
+    hashed += lengths.astype(np.uint64)
+    return _finished(_with_rest(hashed, data, places, starts + lengths))
 
 
-def _words(matrix: npt.NDArray[np.uint8], place: int, kind: type[np.uint64] | type[np.uint32]) -> Words:
-    width = np.dtype(kind).itemsize
-    return np.ascontiguousarray(matrix[:, place : place + width]).view(kind)[:, 0].astype(np.uint64)
+def _with_rest(hashed: Words, data: Bytes, places: Places, ends: Places) -> Words:
+    """The last bytes of each row, fewer than 32: by eight, then four, then single ones."""
+    while len(rows := np.flatnonzero(ends - places >= 8)):
+        hashed[rows] = _with_word(hashed[rows], _words(data, places[rows], np.uint64))
+        places[rows] += 8
+    if len(rows := np.flatnonzero(ends - places >= 4)):
+        hashed[rows] = _with_half_word(hashed[rows], _words(data, places[rows], np.uint32))
+        places[rows] += 4
+    while len(rows := np.flatnonzero(ends > places)):
+        hashed[rows] = _rotated(hashed[rows] ^ (data[places[rows]].astype(np.uint64) * _P5), 11) * _P1
+        places[rows] += 1
+    return hashed
+
+
+def _words(data: Bytes, places: Places, kind: type[np.uint64] | type[np.uint32]) -> Words:
+    """The little-endian words at these places."""
+    gathered = data[places[:, None] + np.arange(np.dtype(kind).itemsize)]
+    words: Words = gathered.view(kind)[:, 0].astype(np.uint64)
+    return words
+
+
+def _hash_long(text: bytes, seed: int) -> int:
+    """One long row, in plain Python: there is nothing to do side by side, and numpy's calls would cost more."""
+    p1, p2, p4, mask = int(_P1), int(_P2), int(_P4), 2**64 - 1
+    lanes = [(seed + p1 + p2) & mask, (seed + p2) & mask, seed, (seed - p1) & mask]
+    whole = len(text) - len(text) % 32
+    for words in struct.iter_unpack("<4Q", text[:whole]):
+        for i, word in enumerate(words):
+            lane = (lanes[i] + word * p2) & mask
+            lanes[i] = (((lane << 31) | (lane >> 33)) & mask) * p1 & mask
+    mixed = 0
+    for lane, bits in zip(lanes, (1, 7, 12, 18), strict=True):
+        mixed += (lane << bits) | (lane >> (64 - bits))
+    for lane in lanes:
+        lane = lane * p2 & mask
+        lane = (((lane << 31) | (lane >> 33)) & mask) * p1 & mask
+        mixed = (((mixed & mask) ^ lane) * p1 + p4) & mask
+    rest = np.frombuffer(text[whole:], dtype=np.uint8)
+    hashed = np.array([(mixed + len(text)) & mask], dtype=np.uint64)
+    return int(_finished(_with_rest(hashed, rest, np.zeros(1, np.int64), np.array([len(rest)])))[0])

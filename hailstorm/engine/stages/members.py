@@ -15,8 +15,19 @@ import pyarrow.compute as pc
 
 from hailstorm.engine.stages.chain import Batches, Task
 from hailstorm.engine.stages.fold import without_null_keys
-from hailstorm.ledger.lookup import all_members
-from hailstorm.ledger.runs import BUCKET, DELETED, HASH, UPDATED, buckets_of, hashes_of, merge_runs, sort_by_hash
+from hailstorm.ledger.cache import OpenRun
+from hailstorm.ledger.lookup import all_members, look_up
+from hailstorm.ledger.runs import (
+    BUCKET,
+    DELETED,
+    HASH,
+    UPDATED,
+    buckets_of,
+    first_of_each_key,
+    hashes_of,
+    merge_runs,
+    sort_by_hash,
+)
 
 SIGN = "_sign"
 
@@ -56,13 +67,24 @@ class ReplaceMembers:
         prior = task.open_runs(name)
         task.write_state(name, rows)
         groups = np.unique(hashes_of(rows))
-        members = merge_runs([rows, *all_members(groups, prior)], key, drop_deleted=True)
+        members = self._of_groups(merge_runs([rows, *all_members(groups, prior)], key, drop_deleted=True), rows)
         living = self._out(members, pa.repeat(True, members.num_rows))
         yield from living.to_batches()
         # By key and not by hash: a group may be gone while another one has the same hash.
         changed = self._out(rows, pa.repeat(False, rows.num_rows))
         newest = merge_runs([living, changed], self.by, drop_deleted=False)
         yield from newest.filter(pc.invert(newest.column("_live"))).to_batches()
+
+    def _of_groups(self, members: pa.Table, rows: pa.Table) -> pa.Table:
+        """The members of the groups of these rows. Members of others may have come along, where hashes are equal."""
+        if not self.by:
+            return members
+        hashes = hashes_of(rows)
+        keys = rows.select([HASH, *self.by])
+        first = first_of_each_key(hashes, keys, np.arange(len(hashes)))
+        groups = keys.filter(pa.array(first)).append_column(DELETED, pa.repeat(False, int(first.sum())))
+        run = OpenRun(groups, hashes_of(groups), int(hashes[0]), int(hashes[-1]))
+        return members.filter(look_up(members, self.by, [run]).found())
 
     def _as_run(self, rows: pa.Table, deleted: bool) -> pa.Table:
         columns = {BUCKET: buckets_of(hashes_of(rows)), HASH: rows.column(HASH)}
