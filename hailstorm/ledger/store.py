@@ -77,7 +77,7 @@ def _write_temporary(target: Path, writer: Callable[[Path], object]) -> Path:
         try:
             writer(temporary)
         except FileNotFoundError:
-            target.parent.mkdir(parents=True, exist_ok=True)
+            _make_folder(target.parent)
             writer(temporary)
         descriptor = os.open(temporary, os.O_RDONLY)
         try:
@@ -88,6 +88,13 @@ def _write_temporary(target: Path, writer: Callable[[Path], object]) -> Path:
         temporary.unlink(missing_ok=True)
         raise
     return temporary
+
+
+def _make_folder(folder: Path) -> None:
+    missing = [one for one in (folder, *folder.parents) if not one.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for one in missing:
+        _sync_folder(one.parent)
 
 
 def _sync_folder(folder: Path) -> None:

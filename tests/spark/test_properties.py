@@ -52,7 +52,7 @@ def test_random_topologies_equal_the_oracle_however_the_input_is_cut(spark: Spar
     inputs: dict[str, list[dict[str, Any]]] = {spout: [] for spout in drawn.spouts}
     partitions = chance.randint(1, 4)
     with alternating(Driver(drawn.topology, spark, tasks=(1, 2))) as driver:
-        for tick in range(4):
+        for tick in range(3):
             for _ in range(chance.randint(1, 3)):
                 spout = chance.choice(drawn.spouts)
                 rows = draw_rows(chance, chance.choice([1, 2, 20, 80]), nulls=seed % 3 == 0)
