@@ -31,7 +31,6 @@ from hailstorm.ledger.commit import DataFile, Run, StateChange
 from hailstorm.ledger.ledger import Ledger
 from hailstorm.ledger.live import changed_runs
 
-
 _SQL_ERRORS = (
     ArithmeticException,
     ArrayIndexOutOfBoundsException,

@@ -175,7 +175,8 @@ class FoldPlan:
             pieces = self._own_pieces(monoid)
             state, value = (self._arrow_type(rows, t) for t in (pieces.state_type, pieces.value_type))
             # The value of one's own monoid is always stored beside the state: only Python can present it.
-            cell = Cell(name, state, value, True, OwnMerge(monoid, state), OwnPresent(monoid, value))
+            merge = OwnMerge(monoid, state, f"step '{self.step.name}', column '{name}',")
+            cell = Cell(name, state, value, True, merge, OwnPresent(monoid, value))
             return Bound(name, monoid, pieces, cell)
         assert isinstance(monoid, SqlMonoid)
         try:

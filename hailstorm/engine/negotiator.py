@@ -30,6 +30,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from hailstorm.clock.clock import Clock, Interval
 from hailstorm.clock.watermark import Patience, Watermark
 from hailstorm.engine.advance import Outcome, advance, first_failure
+from hailstorm.engine.choosing import Choice, Logs
 from hailstorm.engine.delivery import Deliverer
 from hailstorm.engine.evolution import evolution, require_consent
 from hailstorm.engine.housekeeping import Housekeeper
@@ -38,7 +39,7 @@ from hailstorm.engine.pacing import Pace
 from hailstorm.engine.plan import Plan, compile_topology
 from hailstorm.engine.progress import OnProgress, Progress, Summary, ignore_progress
 from hailstorm.engine.stages.members import members_of
-from hailstorm.errors import LogError, RunError
+from hailstorm.errors import RunError
 from hailstorm.ledger.commit import Commit, StepShape
 from hailstorm.ledger.faults import fault
 from hailstorm.ledger.ledger import Ledger, next_commit
@@ -89,7 +90,9 @@ class Negotiator:
         on_progress: OnProgress = ignore_progress,
         accept: tuple[str, ...] = (),
         ways: tuple[int, ...] | None = None,
+        logs: Logs | None = None,
     ) -> None:
+        self.logs = logs or Logs(topology, ledger.head)
         self.topology, self.ledger = topology, ledger
         self.settings = settings or topology.settings
         self.state = State.STARTING
@@ -177,8 +180,11 @@ class Negotiator:
             self._pass_through(State.PAUSED)
             self._report("paused", "a sink is too far behind")
             return False
-        interval, lag = self.choose(target)
-        if not len(interval):
+        if self.logs.refresh():
+            self._plans.clear()
+        choice = self.logs.choose(self.position(), target, self._pace.rows)
+        interval = choice.interval
+        if not len(interval) and not choice.holes:
             self._pass_through(State.IDLE)
             if self._last.phase != "running" or self._last.lag:
                 self._report("running", lag=0, rows=0)
@@ -194,9 +200,10 @@ class Negotiator:
         self._pace.observe(way, len(interval), advanced - chosen)
         self._enter(State.COMMITTING)
         outcome.timings["choose"] = chosen - began
-        self._commit(interval, outcome, now, advanced - began)
+        self._commit(choice, outcome, now, advanced - began)
         outcome.timings["commit"] = time.perf_counter() - advanced
-        self._after_tick(outcome, lag - len(interval), time.perf_counter() - began)
+        self.logs.committed(interval.end)
+        self._after_tick(outcome, choice.lag - len(interval), time.perf_counter() - began)
         self._enter(State.CHOOSING)
         return True
 
@@ -236,29 +243,8 @@ class Negotiator:
 
     def plan(self, tasks: int) -> Plan:
         if tasks not in self._plans:
-            self._plans[tasks] = compile_topology(self._spark, self.topology, tasks)
+            self._plans[tasks] = compile_topology(self._spark, self.logs.used_by(self.topology), tasks)
         return self._plans[tasks]
-
-    def choose(self, target: Clock | None = None) -> tuple[Interval, int]:
-        """The next interval, sized by pace, and how many records wait in the logs."""
-        head = self.position()
-        starts: dict[str, dict[int, int]] = {}
-        waiting: dict[str, dict[int, int]] = {}
-        for spout in self._spouts:
-            latest = spout.source.latest()
-            known = {p: head.offset(spout.name, p) for p in latest}
-            earliest = spout.source.earliest() if any(offset is None for offset in known.values()) else {}
-            starts[spout.name] = {p: earliest.get(p, 0) if known[p] is None else known[p] or 0 for p in latest}
-            ends = {p: min(end, (target.offset(spout.name, p) or 0) if target else end) for p, end in latest.items()}
-            waiting[spout.name] = {p: max(0, ends[p] - starts[spout.name][p]) for p in latest}
-        lag = sum(count for partitions in waiting.values() for count in partitions.values())
-        limit = self._pace.rows
-        share = 1.0 if lag <= limit else limit / lag
-        ends_by_spout = {
-            spout: {p: starts[spout][p] + -int(-count * share // 1) for p, count in partitions.items()}
-            for spout, partitions in waiting.items()
-        }
-        return Interval(head.join(Clock(starts)), head.join(Clock(ends_by_spout))), lag
 
     def _advance_with_retries(
         self, way: int, interval: Interval, now: datetime, stop: threading.Event | None
@@ -298,15 +284,17 @@ class Negotiator:
 
     # Commits
 
-    def _commit(self, interval: Interval, outcome: Outcome, now: datetime, seconds: float) -> None:
+    def _commit(self, choice: Choice, outcome: Outcome, now: datetime, seconds: float) -> None:
         watermark = self._watermark(outcome, int(now.timestamp() * 1_000_000))
         commit = next_commit(
             self.ledger.head,
             "tick",
             self._epoch,
             now,
-            start=interval.start.to_json(),
-            end=interval.end.to_json(),
+            start=choice.interval.start.to_json(),
+            end=choice.interval.end.to_json(),
+            holes=choice.holes,
+            rosters=self.logs.rosters if self.logs.rosters != self.ledger.head.rosters else None,
             rows=outcome.rows,
             ms=round(seconds * 1000, 1),
             watermark=_iso(watermark.time),
@@ -417,15 +405,6 @@ class Negotiator:
     def _pass_through(self, state: State) -> None:
         self._enter(state)
         self._enter(State.CHOOSING)
-
-
-def latest_clock(topology: Topology) -> Clock:
-    """Where the logs end now: the target of `--until caught-up`."""
-    spouts = [step for step in topology.steps if isinstance(step, Spout)]
-    try:
-        return Clock({spout.name: dict(spout.source.latest()) for spout in spouts})
-    except OSError as error:
-        raise LogError(90, f"a log cannot be read: {error}") from error
 
 
 def _schema(columns: pa.Schema) -> Schema:

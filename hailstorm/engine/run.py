@@ -18,7 +18,8 @@ import msgspec
 from py4j.protocol import Py4JError, Py4JJavaError
 
 from hailstorm.clock.clock import Clock
-from hailstorm.engine.negotiator import Negotiator, latest_clock
+from hailstorm.engine.choosing import Logs, OnDataLoss
+from hailstorm.engine.negotiator import Negotiator
 from hailstorm.engine.progress import OnProgress, Progress, Summary, ignore_progress
 from hailstorm.engine.session import start_session
 from hailstorm.errors import RunError
@@ -38,16 +39,18 @@ def run_topology(
     conf: Mapping[str, str] | None = None,
     overrides: Mapping[str, str] | None = None,
     accept: tuple[str, ...] = (),
+    on_data_loss: OnDataLoss = "fail",
     on_progress: OnProgress = ignore_progress,
     stop: threading.Event | None = None,
 ) -> Summary:
-    """Run until stopped, or until `until`: `never`, `caught-up` (with the logs as they end now) or a clock (JSON)."""
+    """Run until stopped, or until `until`: `never`, `caught-up` (with the logs as they end now) or a clock (JSON).
+
+    `on_data_loss="continue"` goes on where records are gone before they were read; the hole is in the commit.
+    """
     options = {**(overrides or {}), **({"every": every} if every else {})}
-    # Where the logs end is asked before Spark starts: `caught-up` means with what was there when the user typed it.
-    target = _target(until, resolved(topology))
     stop = stop or threading.Event()
-    running = _running(topology, ledger, options, master, conf, accept, on_progress)
-    with running as (negotiator, lease), _stopping_on_signals(stop):
+    running = _running(topology, ledger, options, master, conf, accept, on_progress, until, on_data_loss)
+    with running as (negotiator, target, lease), _stopping_on_signals(stop):
         negotiator.start()
         return negotiator.run(target, stop, lease.beat)
 
@@ -65,7 +68,7 @@ def retry_errors(
 
     Gives how many there were, and how many failed again (those stay dead letters). The topology may not be running.
     """
-    with _running(topology, ledger, {}, master, conf, accept, on_progress) as (negotiator, _):
+    with _running(topology, ledger, {}, master, conf, accept, on_progress) as (negotiator, _, _):
         negotiator.start()
         counts = negotiator.retry()
         negotiator.stop()
@@ -81,8 +84,10 @@ def _running(
     conf: Mapping[str, str] | None,
     accept: tuple[str, ...],
     on_progress: OnProgress,
-) -> Iterator[tuple[Negotiator, Lease]]:
-    """A negotiator on an open ledger, with the lease held. What goes wrong ends the run before it goes on."""
+    until: str = "never",
+    on_data_loss: OnDataLoss = "fail",
+) -> Iterator[tuple[Negotiator, Clock | None, Lease]]:
+    """A negotiator on an open ledger, and its target, with the lease held. What goes wrong ends the run first."""
     topology.validate()
     topology = resolved(topology)
     settings = topology.settings.with_options(options) if options else topology.settings
@@ -90,12 +95,15 @@ def _running(
     lease = Lease(opened.store)
     lease.take()
     try:
+        # Where the logs end is asked before Spark starts: `caught-up` is with what was there when the user typed it.
+        logs = Logs(topology, opened.head, on_data_loss)
+        target = _target(until, logs)
         on_progress(Progress("starting", "starting Spark", commit=opened.head.commit))
         opened.cache.clear_after_reboot()
         spark = start_session(f"hailstorm {topology.name}", opened.cache.folder / "spark.log", master, conf)
-        negotiator = Negotiator(spark, topology, opened, settings, on_progress, accept)
+        negotiator = Negotiator(spark, topology, opened, settings, on_progress, accept, logs=logs)
         try:
-            yield negotiator, lease
+            yield negotiator, target, lease
         except BaseException as error:
             negotiator.fail()
             if isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError):
@@ -128,11 +136,11 @@ def resolved(topology: Topology) -> Topology:
     return topology.with_steps(place)
 
 
-def _target(until: str, topology: Topology) -> Clock | None:
+def _target(until: str, logs: Logs) -> Clock | None:
     if until == "never":
         return None
     if until == "caught-up":
-        return latest_clock(topology)
+        return logs.latest()
     try:
         return Clock.from_json(msgspec.json.decode(until, type=dict[str, dict[str, int]]))
     except (msgspec.DecodeError, ValueError) as error:

@@ -75,6 +75,8 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     steps: dict[str, StepShape] | None = None
     fingerprints: dict[str, str] | None = None
     since: dict[str, dict[str, dict[str, int]]] | None = None
+    rosters: dict[str, dict[str, str]] | None = None
+    holes: dict[str, dict[str, list[tuple[int, int]]]] = {}
     timings: dict[str, float] = {}
 
 

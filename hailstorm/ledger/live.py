@@ -28,6 +28,8 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
     since: dict[str, dict[str, dict[str, int]]] = {}
     outboxes: dict[str, int] = {}  # the last commit that has rows for each sink
     dead_letters: tuple[DataFile, ...] = ()
+    rosters: dict[str, dict[str, str]] = {}
+    holes: dict[str, dict[str, list[tuple[int, int]]]] = {}  # offsets that were gone before they were read
 
     def position(self) -> Clock:
         return Clock.from_json(self.clock)
@@ -55,6 +57,8 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
             since=self.since if commit.since is None else commit.since,
             outboxes={**self.outboxes, **{sink: commit.commit for sink, files in commit.outbox.items() if files}},
             dead_letters=(*(file for file in self.dead_letters if file.path not in retried), *commit.dead_letters),
+            rosters=self.rosters if commit.rosters is None else commit.rosters,
+            holes=_with_holes(self.holes, commit.holes) if commit.holes else self.holes,
         )
 
 
@@ -62,3 +66,14 @@ def changed_runs(runs: tuple[Run, ...], change: StateChange) -> tuple[Run, ...]:
     """Oldest first. A merged run takes the place of the newest run that went into it: that is its seq."""
     removed = set(change.removed)
     return tuple(sorted((*(run for run in runs if run.id not in removed), *change.added), key=lambda run: run.seq))
+
+
+def _with_holes(
+    known: dict[str, dict[str, list[tuple[int, int]]]], new: dict[str, dict[str, list[tuple[int, int]]]]
+) -> dict[str, dict[str, list[tuple[int, int]]]]:
+    whole = {spout: dict(row) for spout, row in known.items()}
+    for spout, row in new.items():
+        for partition, ranges in row.items():
+            of_spout = whole.setdefault(spout, {})
+            of_spout[partition] = [*of_spout.get(partition, []), *ranges]
+    return whole

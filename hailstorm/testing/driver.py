@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from hailstorm.engine.negotiator import Negotiator, latest_clock
+from hailstorm.engine.negotiator import Negotiator
 from hailstorm.engine.session import start_session
 from hailstorm.ledger.faults import inject
 from hailstorm.ledger.ledger import Ledger
@@ -73,7 +73,7 @@ class Driver:
     def advance(self) -> int:
         """Read everything that was fed, in as many ticks as pacing makes of it. How many rows it read."""
         before = self.ledger.head.rows
-        target = latest_clock(self.topology)
+        target = self._negotiator.logs.latest()
         while not self._negotiator.position().covers(target):
             self._negotiator.tick(target)
         return self.ledger.head.rows - before

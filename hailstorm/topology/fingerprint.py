@@ -14,8 +14,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hailstorm.algebra.monoid import AnyMonoid
 from hailstorm.algebra.function_identity import function_identity
+from hailstorm.algebra.monoid import AnyMonoid
 from hailstorm.topology.groupings import Grouping
 from hailstorm.topology.schema import Schema
 from hailstorm.topology.step import Sink, Spout, Step
