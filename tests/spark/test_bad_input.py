@@ -214,8 +214,11 @@ def test_a_monoid_of_ones_own_that_raises_is_named(spark: SparkSession) -> None:
     rows.fold("parsed", by="k", n=Parsed("k"))
     with Driver(storm, spark) as driver:
         driver.feed("rows", [{"k": "1"}, {"k": "one"}])
-        with pytest.raises(RunError, match="invalid literal for int"):
+        with pytest.raises(
+            RunError, match=r"Parsed of step 'parsed', column 'n', fails on \('one',\): ValueError"
+        ) as error:
             driver.advance()
+        assert not error.value.transient
         assert driver.ledger.head.rows == 0
 
 
