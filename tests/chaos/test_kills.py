@@ -44,6 +44,25 @@ def test_a_kill_while_starting_loses_and_doubles_nothing(old_world: World, attem
     judge(old_world)
 
 
+def test_what_dead_writers_left_disturbs_nobody(old_world: World) -> None:
+    """Temporary files of every writer, and whole runs that no commit names."""
+    head = judge(old_world)
+    for name in (
+        f"commits/.{head + 1:020d}.json.0a1b2c3d",
+        f"manifests/.{head + 1:020d}.json.0a1b2c3d",
+        "cursors/.words_sqlite.json.0a1b2c3d",
+        "state/counts/.5e6f.parquet.0a1b2c3d",
+        "state/counts/00000000000000000000000000000000.parquet",
+        f"outbox/words_sqlite/{head + 1:020d}-0000000000000000.parquet",
+        f"errors/{head + 1:020d}-0000000000000000.parquet",
+        f"../out/words/.{head + 1:020d}.tmp",
+    ):
+        path = old_world.ledger / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"PAR1 cut off")
+    assert judge(old_world) == head
+
+
 def test_after_all_those_kills_a_run_catches_up_and_delivers_everything(old_world: World) -> None:
     old_world.run()
     judge_the_end(old_world)

@@ -1,0 +1,78 @@
+"""Housekeeping beside the negotiator: what is merged is what is live."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from hailstorm.engine import housekeeping
+from hailstorm.engine.housekeeping import Housekeeper
+from hailstorm.ledger.commit import StateChange
+from hailstorm.ledger.compaction import FAN_IN
+from hailstorm.ledger.ledger import Ledger, next_commit
+from hailstorm.ledger.live import Live
+from hailstorm.ledger.runs import BUCKET, DELETED, HASH, buckets_of, write_run
+
+
+class WatchedLedger(Ledger):
+    """Lets something happen when the housekeeping thread has looked at the head and not yet acted on it."""
+
+    looked: Callable[[], None] | None = None
+
+    @property
+    def head(self) -> Live:  # type: ignore[override]
+        head = self._head
+        if self.looked is not None and threading.current_thread().name == "housekeeping":
+            happens, self.looked = self.looked, None
+            happens()
+        return head
+
+    @head.setter
+    def head(self, live: Live) -> None:
+        self._head = live
+
+
+def commit(ledger: Ledger, **state: StateChange) -> None:
+    ledger.commit(next_commit(ledger.head, "tick", 1, datetime.now(UTC), state=state))
+
+
+def rows(key: int) -> pa.Table:
+    hashes = np.array([key], dtype=np.int64)
+    return pa.table({BUCKET: buckets_of(hashes), HASH: hashes, "key": [key], DELETED: [False]})
+
+
+def test_runs_that_were_merged_and_committed_meanwhile_are_not_merged_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(housekeeping, "MANIFEST_EVERY", 1)  # every commit is work for the thread
+    ledger = WatchedLedger(tmp_path / "ledger", create=True)
+    for seq in range(1, FAN_IN + 1):
+        commit(ledger, counts=StateChange(added=(write_run(ledger.store, "counts", rows(seq), seq),)))
+    keeper = Housekeeper(ledger, {"counts": ("key",)})
+    merged, looked_again = threading.Event(), threading.Event()
+    done: dict[str, StateChange] = {}
+
+    def commit_the_merged_runs() -> None:
+        commit(ledger, **done)
+        keeper.committed(done, ledger.head)
+        keeper.notice(ledger.head)
+        ledger.looked = looked_again.set
+
+    keeper.start()
+    keeper.notice(ledger.head)
+    while not done:
+        merged.wait(0.01)
+        done |= keeper.finished()
+    ledger.looked = commit_the_merged_runs
+    commit(ledger)
+    keeper.notice(ledger.head)
+    assert looked_again.wait(10)
+    keeper.stop()
+    assert keeper.finished() == {}
+    assert [run.rows for run in ledger.head.runs["counts"]] == [FAN_IN]
