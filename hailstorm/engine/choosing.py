@@ -68,6 +68,7 @@ class Logs:
     def latest(self) -> Clock:
         """Where the logs end now: the target of `--until caught-up`."""
         try:
+            self.refresh()  # with the topics that have appeared since the last run
             return Clock({name: dict(source.latest()) for name, source in self.sources.items()})
         except OSError as error:
             raise LogError(90, f"a log cannot be read: {error}") from error

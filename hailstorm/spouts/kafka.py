@@ -113,8 +113,7 @@ class KafkaLog:
         The ledger keeps it with the clock and gives it back through `remembering`. It grows when topics appear.
         Raises LogError when a topic was deleted and made again, unless the loss is accepted.
         """
-        layout = self._layout(fresh=True)
-        found = self._remember(self._roster().extended(layout.ids, accept_new))
+        found = self._remember(self._roster().extended(self._layout().ids, accept_new))
         return found.to_json()
 
     def remembering(self, roster: Mapping[str, str]) -> Self:
@@ -209,11 +208,11 @@ class KafkaLog:
             numbered(numbers[name], name, own): (name, own) for name in ids for own in range(layout.partitions[name])
         }
 
-    def _layout(self, fresh: bool = False) -> _Layout:
+    def _layout(self) -> _Layout:
         key, now = self._identity(), time.monotonic()
         with _lock:
             known = _layouts.get(key)
-        if known is None or fresh or now - known.at > _REFRESH:
+        if known is None or now - known.at > _REFRESH:
             known = self._ask(now)
             with _lock:
                 _layouts[key] = known

@@ -98,7 +98,8 @@ def check_range(log: str, partition: int, start: int, end: int, earliest: int, l
         raise LogError(
             4,
             f"{log} no longer has the offsets {start} to {min(end, earliest) - 1} of partition {partition}",
-            hint=f"Retention removed them: it now begins at {earliest}.",
+            hint=f"Retention removed them: it now begins at {earliest}.\n"
+            "To go on without them, and have the hole in the ledger: --on-data-loss continue",
         )
     if end > latest:
         raise LogError(

@@ -8,10 +8,13 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 
 import hailstorm as hs
 from hailstorm.engine.run import run_topology
+from hailstorm.errors import HailstormError
+from hailstorm.spouts import kafka
 from tests.connectors.kafka_topics import Topics
 
 WORDS = ["rain", "hail", "snow", "sleet"]
@@ -56,3 +59,70 @@ def test_counts_go_from_topic_to_topic_over_several_runs(spark: SparkSession, to
     [by_topic] = ledger.state("by_topic").arrow().to_pylist()
     assert by_topic["n"] == oracle.total()
     assert ledger.errors().num_rows == 3
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """New topics and partitions are looked for at every question."""
+    monkeypatch.setattr(kafka, "_REFRESH", 0.0)
+
+
+def by_topic(source: hs.Kafka) -> hs.Topology:
+    storm = hs.Topology("by-topic")
+    lines = storm.spout("lines", source, schema="line STRING, kafka_topic STRING", decode="text")
+    lines.fold("counts", by="kafka_topic", n=hs.count())
+    return storm
+
+
+def counts(ledger: Path) -> dict[str, int]:
+    return {row["kafka_topic"]: row["n"] for row in hs.open_ledger(ledger).state("counts").arrow().to_pylist()}
+
+
+def test_topics_of_a_pattern_keep_their_numbers_over_runs(
+    spark: SparkSession, topics: Topics, tmp_path: Path, at_once: None
+) -> None:
+    storm = by_topic(hs.Kafka(pattern="city-.*", servers=topics.server.servers, metadata=True))
+    expected: dict[str, int] = {}
+    for number, name in enumerate(["city-rome", "city-bonn", "city-oslo"], 1):
+        topics.create(name)
+        for known in (*expected, name):
+            topics.write(known, [b"x"] * number)
+            expected[known] = expected.get(known, 0) + number
+        kafka._rosters.clear()  # as in a new process: only the ledger remembers
+        run_topology(storm, ledger=tmp_path / "ledger", until="caught-up")
+        assert counts(tmp_path / "ledger") == expected
+
+
+def test_a_hole_and_a_topic_that_was_made_again_stop_the_run_until_the_user_says_so(
+    spark: SparkSession, topics: Topics, tmp_path: Path, at_once: None
+) -> None:
+    topic, ledger = topics.new("lossy"), tmp_path / "ledger"
+    storm = by_topic(hs.Kafka(topic, servers=topics.server.servers, metadata=True, group=f"of {topic}"))
+    topics.write(topic, [b"x"] * 10)
+    run_topology(storm, ledger=ledger, until="caught-up")
+    topics.write(topic, [b"x"] * 10)
+    topics.remove_before(topic, 15)
+    with pytest.raises(HailstormError, match="no longer has the offsets 10 to 14"):
+        run_topology(storm, ledger=ledger, until="caught-up")
+    run_topology(storm, ledger=ledger, until="caught-up", on_data_loss="continue")
+    assert counts(ledger) == {topic: 15}
+
+    topics.delete(topic)
+    topics.create(topic)
+    topics.write(topic, [b"x"] * 3)
+    with pytest.raises(HailstormError, match="deleted and made again"):
+        run_topology(storm, ledger=ledger, until="caught-up")
+    run_topology(storm, ledger=ledger, until="caught-up", on_data_loss="continue")
+    assert counts(ledger) == {topic: 18}
+
+
+def test_a_topology_begins_where_start_says_and_goes_on_from_its_ledger(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    topic, ledger = topics.new("begun"), tmp_path / "ledger"
+    topics.write(topic, [b"old"] * 10)
+    storm = by_topic(hs.Kafka(topic, servers=topics.server.servers, metadata=True, start={0: 6}))
+    run_topology(storm, ledger=ledger, until="caught-up")
+    topics.write(topic, [b"new"] * 2)
+    run_topology(storm, ledger=ledger, until="caught-up")
+    assert counts(ledger) == {topic: 6}
