@@ -46,6 +46,8 @@ def test_a_kill_while_starting_loses_and_doubles_nothing(old_world: World, attem
 
 def test_what_dead_writers_left_disturbs_nobody(old_world: World) -> None:
     """Temporary files of every writer, and whole runs that no commit names."""
+    with old_world.feeding():
+        old_world.killed_itself(old_world.start(fault="after-commit:2"))
     head = judge(old_world)
     for name in (
         f"commits/.{head + 1:020d}.json.0a1b2c3d",
