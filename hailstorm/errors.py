@@ -123,10 +123,11 @@ class LedgerInUseError(LedgerError):
 
 
 class RunError(HailstormError):
-    """`transient` says that the same may work when tried again."""
+    """`transient` says that the same may work when tried again; a log that is unreachable is waited for."""
 
     family = "HS-RUN"
     transient = False
+    log_unreachable = False
 
 
 class UsageError(HailstormError):

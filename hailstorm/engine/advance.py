@@ -193,7 +193,8 @@ def _job_failed(error: PySparkException) -> RunError:
         return RunError(8, f"a tick could not be written: {cause}", hint=hint)
     failure = RunError(1, f"a Spark job failed: {cause}", hint="Spark's log is in the ledger: .cache/spark.log")
     # What Hailstorm itself said in a task (a log's records are gone, say) will be said again; the rest may pass.
-    failure.transient = "HS-" not in cause
+    failure.log_unreachable = "TransientLogError" in cause
+    failure.transient = failure.log_unreachable or "HS-" not in cause
     return failure
 
 

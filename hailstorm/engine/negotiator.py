@@ -15,6 +15,7 @@ last commit, and nobody has to be asked.
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -31,7 +32,7 @@ from hailstorm.clock.clock import Clock, Interval
 from hailstorm.clock.watermark import Patience, Watermark
 from hailstorm.engine.advance import Outcome, advance, first_failure
 from hailstorm.engine.choosing import Choice, Logs
-from hailstorm.engine.delivery import Deliverer
+from hailstorm.engine.delivery import Deliverer, retry_wait
 from hailstorm.engine.evolution import evolution, require_consent
 from hailstorm.engine.housekeeping import Housekeeper
 from hailstorm.engine.outbox import LedgerOutbox
@@ -39,7 +40,7 @@ from hailstorm.engine.pacing import Pace
 from hailstorm.engine.plan import Plan, compile_topology
 from hailstorm.engine.progress import OnProgress, Progress, Summary, ignore_progress
 from hailstorm.engine.stages.members import members_of
-from hailstorm.errors import RunError
+from hailstorm.errors import RunError, TransientLogError
 from hailstorm.ledger.commit import Commit, StepShape
 from hailstorm.ledger.faults import fault
 from hailstorm.ledger.ledger import Ledger, next_commit
@@ -107,6 +108,8 @@ class Negotiator:
             self.settings.latency_ms / 1000, self.settings.max_tick_rows, ways or ((1, cores) if cores > 1 else (1,))
         )
         self._ticks = self._rows = self._errors = 0
+        self._unreachable = 0  # how often in a row a log was not to be reached
+        self._stop = threading.Event()
         self._started = time.monotonic()
         self._last = Progress("starting")
 
@@ -137,9 +140,10 @@ class Negotiator:
 
     def run(self, target: Clock | None, stop: threading.Event, beat: Callable[[], None] = lambda: None) -> Summary:
         """Tick until the target clock is reached (None: for ever) or `stop` is set."""
+        self._stop = stop
         while not stop.is_set() and (target is None or not self.position().covers(target)):
             began = time.monotonic()
-            if not self.tick(target, stop):
+            if not self.tick(target):
                 stop.wait(_IDLE_SECONDS)
             beat()
             spare = self.settings.every_ms / 1000 - (time.monotonic() - began)
@@ -171,8 +175,8 @@ class Negotiator:
 
     # A tick
 
-    def tick(self, target: Clock | None = None, stop: threading.Event | None = None) -> bool:
-        """Choose, advance, commit. False when there was nothing to do."""
+    def tick(self, target: Clock | None = None) -> bool:
+        """Choose, advance, commit. False when there was nothing to do, or it was given up to stop."""
         began = time.perf_counter()
         self._commit_compactions()
         self._refuse_stopped_sinks()
@@ -180,9 +184,10 @@ class Negotiator:
             self._pass_through(State.PAUSED)
             self._report("paused", "a sink is too far behind")
             return False
-        if self.logs.refresh():
-            self._plans.clear()
-        choice = self.logs.choose(self.position(), target, self._pace.rows)
+        choice = self._chosen(target)
+        if choice is None:
+            self._pass_through(State.IDLE)
+            return False
         interval = choice.interval
         if not len(interval) and not choice.holes:
             self._pass_through(State.IDLE)
@@ -193,7 +198,9 @@ class Negotiator:
         chosen = time.perf_counter()
         now = datetime.now(UTC)
         way = self._pace.way(len(interval))
-        outcome = self._advance_with_retries(way, interval, now, stop)
+        outcome = self._advance_with_retries(way, interval, now)
+        if outcome is None:
+            return False
         fault("after-write")
         self._refuse_bad_tick(outcome)
         advanced = time.perf_counter()
@@ -246,18 +253,37 @@ class Negotiator:
             self._plans[tasks] = compile_topology(self._spark, self.logs.used_by(self.topology), tasks)
         return self._plans[tasks]
 
-    def _advance_with_retries(
-        self, way: int, interval: Interval, now: datetime, stop: threading.Event | None
-    ) -> Outcome:
+    def _chosen(self, target: Clock | None) -> Choice | None:
+        """The next clock; None, after a while, when a log cannot be reached at the moment."""
+        try:
+            if self.logs.refresh():
+                self._plans.clear()
+            choice = self.logs.choose(self.position(), target, self._pace.rows)
+        except TransientLogError as error:
+            self._unreachable += 1
+            wait = retry_wait(self.topology.name, self._unreachable)
+            self._report("running", f"trying again in {wait:.1f} s: {error.what}")
+            self._stop.wait(wait)
+            return None
+        self._unreachable = 0
+        return choice
+
+    def _advance_with_retries(self, way: int, interval: Interval, now: datetime) -> Outcome | None:
+        """Advance; what may pass is tried again. None when it failed after we were asked to stop: Ctrl-C in a
+        terminal also ends the workers, and a tick that was given up never happened.
+        """
         micros = int(now.timestamp() * 1_000_000)
-        for attempt in range(1, _TRIES + 1):
+        for attempt in itertools.count(1):
             try:
                 return advance(self._spark, self.plan(way), self.ledger, interval, micros)
             except RunError as error:
-                if attempt == _TRIES or not error.transient or (stop is not None and stop.is_set()):
+                if self._stop.is_set():
+                    return None
+                if not error.transient or (attempt == _TRIES and not error.log_unreachable):
                     raise
-                self._report("running", f"a tick failed, trying again ({attempt} of {_TRIES - 1}): {error.what}")
-                time.sleep(2.0 ** (attempt - 1))
+                wait = retry_wait(self.topology.name, attempt + 3)
+                self._report("running", f"a tick failed, trying again in {wait:.1f} s: {error.what}")
+                self._stop.wait(wait)
         raise AssertionError("unreachable")
 
     def _refuse_bad_tick(self, outcome: Outcome) -> None:
