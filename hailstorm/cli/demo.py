@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hailstorm.cli.live import ProgressDisplay
-from hailstorm.cli.output import err
+from hailstorm.cli.output import err, program
 from hailstorm.cli.run import run_app, show_summary
 from hailstorm.cli.target import App, load_app
 from hailstorm.errors import UsageError, suggestion
@@ -114,10 +114,10 @@ def _show_advice(app: App, target: str, seconds: float | None) -> None:
     err.print(f"[bold]{app.topology.name}[/bold]: the topology is in {target}. {how}")
     err.print(
         "While it runs, try in another terminal:",
-        f"  hailstorm graph {target}",
-        f"  hailstorm status {target}",
-        f"  hailstorm state {target} {folds[0]} --limit 5",
-        f"  hailstorm commits {target}",
+        f"  {program()} graph {target}",
+        f"  {program()} status {target}",
+        f"  {program()} state {target} {folds[0]} --limit 5",
+        f"  {program()} commits {target}",
         sep="\n",
         markup=False,
     )

@@ -5,9 +5,12 @@ Results go to stdout; progress, hints and errors go to stderr, so that a pipe ge
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -84,6 +87,12 @@ def as_text(value: Any) -> str:
             return to_json(value)
         case _:
             return str(value)
+
+
+def program() -> str:
+    """How to call us: by name when the shell finds it, else as we were called (`make demo` needs no activation)."""
+    called = Path(sys.argv[0])
+    return "hailstorm" if shutil.which("hailstorm") or called.name != "hailstorm" else os.path.relpath(called)
 
 
 def as_utc(value: datetime) -> datetime:

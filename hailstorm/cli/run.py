@@ -9,7 +9,7 @@ import typer
 
 from hailstorm.cli.doctor import require_java
 from hailstorm.cli.live import Board, ProgressDisplay, profile_rows
-from hailstorm.cli.output import err, print_rows
+from hailstorm.cli.output import err, print_rows, program
 from hailstorm.cli.target import App, load_app, short_path
 from hailstorm.engine.progress import TIMINGS, Summary
 
@@ -107,9 +107,9 @@ def show_summary(summary: Summary, target: str) -> None:
         + (f", {summary.late:,} late" if summary.late else "")
     )
     err.print(f"Ledger: {short_path(summary.ledger)}")
-    err.print(f"Next:   hailstorm status {target}", "        hailstorm commits " + target, sep="\n")
-    if summary.errors:
-        err.print(f"        hailstorm errors {target}")
+    commands = ("status", "commits", "errors") if summary.errors else ("status", "commits")
+    for number, command in enumerate(commands):
+        err.print(f"{'       ' if number else 'Next:  '} {program()} {command} {target}", markup=False)
 
 
 def _pairs(option: str, values: list[str] | None) -> dict[str, str]:
