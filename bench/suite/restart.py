@@ -6,6 +6,7 @@ Measured is the time from the start of the process to the first commit of a tick
 from __future__ import annotations
 
 import shutil
+import time
 
 from bench.bench import Bench, Outcome, Say, at_most
 from bench.contest import Entrant, Host, Ratio, Series
@@ -13,6 +14,7 @@ from bench.peers.peer import Tick, scratch_folder
 from bench.work import Work
 
 WORK = Work("count", rows=1_000, keys=1_000_000)
+_SETTLE = 3.0  # seconds: the JVM of a killed driver takes a moment to notice, and must not slow the next start
 
 
 def measure(quick: bool, say: Say) -> Outcome:
@@ -28,6 +30,7 @@ def measure(quick: bool, say: Say) -> Outcome:
             say(f"round {number + 1} of {rounds}")
             host.burst(3)
             host.kill()
+            time.sleep(_SETTLE)
             host = Host(Entrant("full", "hailstorm", WORK, {"ledger": full, "fill": False}))
             times["after kill -9"].append(_started(host))
             fresh = Host(Entrant("empty", "hailstorm", WORK, {"ledger": str(folder / f"empty{number}"), "fill": False}))
