@@ -89,7 +89,7 @@ class AllTrue(SqlMonoid):
 
 def _truth(word: str, of: str, type_: str, answer: str, arrow: ArrowPieces) -> Pieces:
     if type_ != "boolean":
-        raise TypeRefused(word, type_, "BOOLEAN, such as \"amount > 100\"")
+        raise TypeRefused(word, type_, 'BOOLEAN, such as "amount > 100"')
     yes, known = f"if({of}, {{sign}}, 0)", f"if(({of}) is null, 0, {{sign}})"
     return Pieces(
         state_type="struct<yes:bigint,n:bigint>",

@@ -149,8 +149,12 @@ class Sum(SqlMonoid):
         scale = exact_scale(self.word, type_)
         if scale is None:  # no count: nothing is ever taken back, so NULL is "no values"
             return Pieces(
-                "double", "double", f"sum(cast({self.of} as double))", "{a} + {b}",
-                arrow=ArrowPieces(vector.add, lift=lifts.SUM_OF_FLOATS), exact=False,
+                "double",
+                "double",
+                f"sum(cast({self.of} as double))",
+                "{a} + {b}",
+                arrow=ArrowPieces(vector.add, lift=lifts.SUM_OF_FLOATS),
+                exact=False,
             )
         decimal = decimal_of(type_)
         value, present_arrow = "bigint", _present_whole_sum

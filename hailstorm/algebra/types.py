@@ -47,7 +47,7 @@ def same_bits(expression: str, type_: str) -> str:
 def check_expression(word: str, place: str, expression: object) -> None:
     if not isinstance(expression, str) or not expression.strip():
         raise ValueError(
-            f"{word}: {place} must be an SQL expression over the input row, such as \"amount\"; got {expression!r}"
+            f'{word}: {place} must be an SQL expression over the input row, such as "amount"; got {expression!r}'
         )
 
 

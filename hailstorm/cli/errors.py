@@ -6,8 +6,11 @@ from typing import Annotated
 
 import typer
 
-from hailstorm.cli.output import SHOWN, JsonOption, err, print_json_lines, print_rows
-from hailstorm.cli.target import TargetArgument, find_ledger
+from hailstorm.cli.doctor import require_java
+from hailstorm.cli.live import ProgressDisplay
+from hailstorm.cli.output import SHOWN, JsonOption, err, out, print_json, print_json_lines, print_rows
+from hailstorm.cli.target import TargetArgument, find_ledger, is_app, load_app
+from hailstorm.errors import UsageError
 
 
 def errors(
@@ -15,16 +18,25 @@ def errors(
     limit: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Only the newest N. A table shows 20, JSON all.")
     ] = None,
+    retry: Annotated[
+        bool, typer.Option("--retry", help="Run them again through the mended app, and merge what they give.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """List dead letters: records that did not decode, rows on which user code raised, and rows that a sink rejected.
 
+    --retry needs an app file, and a topology that is not running. Letters that fail again stay.
+
     \b
     Examples:
       hailstorm errors app.py
+      hailstorm errors app.py --retry
       hailstorm errors app.py --limit 5
       hailstorm errors .hailstorm/trending --json | jq -r .reason | sort | uniq -c
     """
+    if retry:
+        _retry(target, json)
+        return
     from hailstorm.ledger.reader import open_ledger
 
     letters = open_ledger(find_ledger(target)).errors()
@@ -39,6 +51,23 @@ def errors(
     print_rows(columns, ({**row, "raw": _shortened(row["raw"])} for row in rows))
     if len(letters) > len(shown):
         err.print(f"... and {len(letters) - len(shown):,} older ones: --limit N", style="dim")
+
+
+def _retry(target: str, json: bool) -> None:
+    if not is_app(target):
+        raise UsageError(
+            16, "--retry needs the app, to run its code", hint="Name the app file: hailstorm errors app.py --retry"
+        )
+    app = load_app(target)
+    require_java()
+    from hailstorm.engine.run import retry_errors
+
+    with ProgressDisplay() as display:
+        count, again = retry_errors(app.topology, on_progress=display)
+    if json:
+        print_json({"retried": count, "failed": again})
+    else:
+        out.print(f"{count - again:,} of {count:,} dead letters went through; {again:,} failed again.")
 
 
 def _text(raw: bytes | None) -> str | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated
+from enum import StrEnum
+from typing import Annotated, Literal
 
 import typer
 
@@ -12,6 +13,12 @@ from hailstorm.cli.live import Board, ProgressDisplay, profile_rows
 from hailstorm.cli.output import err, print_rows, program
 from hailstorm.cli.target import App, load_app, short_path
 from hailstorm.engine.progress import TIMINGS, Summary
+
+
+class OnDataLoss(StrEnum):
+    FAIL = "fail"
+    CONTINUE = "continue"
+
 
 AppArgument = Annotated[str, typer.Argument(metavar="APP", help="An app file: app.py, or app.py:storm.")]
 
@@ -37,6 +44,10 @@ def run(
     accept: Annotated[
         list[str] | None, typer.Option(metavar="STEP", help="Keep the state of a step whose meaning has changed.")
     ] = None,
+    on_data_loss: Annotated[
+        OnDataLoss,
+        typer.Option(help="Records that are gone before they were read: fail, or continue and write the hole down."),
+    ] = OnDataLoss.FAIL,
     profile: Annotated[bool, typer.Option("--profile", help="At the end, show where the time of ticks went.")] = False,
 ) -> None:
     """Run a topology until Ctrl-C; it goes on from its last commit.
@@ -62,6 +73,7 @@ def run(
             conf=settings,
             overrides=overrides,
             accept=tuple(accept or ()),
+            on_data_loss="continue" if on_data_loss is OnDataLoss.CONTINUE else "fail",
         )
     show_summary(summary, app)
     if profile:
@@ -79,6 +91,7 @@ def run_app(
     conf: Mapping[str, str] | None = None,
     overrides: Mapping[str, str] | None = None,
     accept: tuple[str, ...] = (),
+    on_data_loss: Literal["fail", "continue"] = "fail",
 ) -> Summary:
     """Start Spark and run: what `run` and `demo` share. Importing pyspark alone is worth a word on the screen."""
     require_java()
@@ -94,6 +107,7 @@ def run_app(
         conf=conf or {},
         overrides=overrides or {},
         accept=accept,
+        on_data_loss=on_data_loss,
         on_progress=display,
     )
 

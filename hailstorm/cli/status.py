@@ -7,11 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from rich.filesize import decimal
 
+from hailstorm.cli.live import profile_rows
 from hailstorm.cli.output import JsonOption, err, out, print_json, print_rows
 from hailstorm.cli.target import App, TargetArgument, find_ledger, is_app, load_app
+from hailstorm.engine.progress import TIMINGS
 from hailstorm.errors import HailstormError
 
+_RECENT = 100  # commits that the profile looks at
+
 if TYPE_CHECKING:
+    from hailstorm.ledger.live import Live
     from hailstorm.ledger.reader import LedgerReader
 
 
@@ -45,7 +50,7 @@ def status_of(reader: LedgerReader, ledger: Path, app: App | None) -> dict[str, 
         "topology": app.topology.name if app else ledger.resolve().name,
         "commit": live.commit,
         "clock": live.clock,
-        "lag": _lag(app, live.clock) if app else {},
+        "lag": _lag(app, live) if app else {},
         "watermark": live.watermark,
         "sinks": {name: _sink(reader.cursor(name), last, live.commit) for name, last in live.outboxes.items()},
         "errors": live.errors + reader.rejected(),
@@ -58,17 +63,21 @@ def _sink(cursor: int, last: int, newest: int) -> dict[str, int]:
     return {"cursor": newest, "behind": 0} if cursor >= last else {"cursor": cursor, "behind": newest - cursor}
 
 
-def _lag(app: App, clock: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
+def _lag(app: App, live: Live) -> dict[str, dict[str, int]]:
     """Records that wait, by spout and partition. A log that cannot be reached is said, and left out."""
+    from hailstorm.spouts.source import LivingSource
+
     lag = {}
     for spout in app.spouts():
         try:
             source = spout.source.resolve(app.topology.folder)
+            if isinstance(source, LivingSource):
+                source = source.remembering(live.rosters.get(spout.name, {}))
             earliest, latest = source.earliest(), source.latest()
         except HailstormError as error:
             err.print(f"The log of '{spout.name}' cannot be read: {error.what}", style="yellow", markup=False)
             continue
-        read = clock.get(spout.name, {})
+        read = live.clock.get(spout.name, {})
         lag[spout.name] = {
             str(partition): max(0, end - max(read.get(str(partition), 0), earliest.get(partition, 0)))
             for partition, end in sorted(latest.items())
@@ -109,3 +118,14 @@ def _show(found: dict[str, Any], reader: LedgerReader) -> None:
         for name, shape in live.steps.items()
     ]
     print_rows(("step", "kind", "runs", "rows", "size"), sizes)
+    for spout, partitions in live.holes.items():
+        for partition, ranges in partitions.items():
+            lost = ", ".join(f"{start} to {end - 1}" for start, end in ranges)
+            err.print(f"{spout}/{partition} has lost the offsets {lost}", style="yellow", markup=False)
+    timings: dict[str, list[float]] = {}
+    for commit in reader.commits(after=max(0, live.commit - _RECENT)):
+        if commit.reason == "tick":
+            for part, spent in {**commit.timings, "tick": commit.ms}.items():
+                timings.setdefault(part, []).append(spent)
+    if timings:
+        print_rows(("part", "median ms", "p99 ms", "share"), profile_rows(timings, TIMINGS))

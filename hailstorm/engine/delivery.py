@@ -77,6 +77,7 @@ class SinkState:
     stopped: str | None = None  # the error that stopped this sink for good
     lost: int = 0  # commits given up since the start; only in at-most-once
     rejected: int = 0  # rows that became dead letters since the start
+    seconds: float = 0.0  # how long the last delivery took
 
 
 OnChange = Callable[[str, SinkState], None]
@@ -164,6 +165,7 @@ class _Progress:
     stopped: str | None = None
     lost: int = 0
     rejected: int = 0
+    seconds: float = 0.0
 
 
 class _Courier:
@@ -192,7 +194,7 @@ class _Courier:
         now = self.progress
         retry_in = None if now.retry_at is None else max(0.0, now.retry_at - time.monotonic())
         behind = max(0, self.newest - now.cursor)
-        return SinkState(now.cursor, behind, now.failing, retry_in, now.stopped, now.lost, now.rejected)
+        return SinkState(now.cursor, behind, now.failing, retry_in, now.stopped, now.lost, now.rejected, now.seconds)
 
     def _run(self) -> None:
         try:
@@ -224,6 +226,7 @@ class _Courier:
 
     def _deliver(self, commit: int, files: tuple[str, ...], is_last: bool) -> None:
         assert self.delivery is not None
+        began = time.monotonic()
         rows = self.rows = _fitting(self.outbox.read(files), self.delivery)
         faults.fault("before-delivery")
         if self.mode == "at-most-once":
@@ -238,7 +241,7 @@ class _Courier:
         if self.mode != "at-most-once":
             self._store_cursor(commit, is_last or self.stopping)
         faults.fault("after-delivery")
-        self._change(cursor=commit, failing=None, attempt=0)
+        self._change(cursor=commit, failing=None, attempt=0, seconds=time.monotonic() - began)
 
     def _reject(self, commit: int, rejected: Sequence[Rejected]) -> None:
         if self.rows.num_rows >= _MANY_ROWS and len(rejected) > _REJECTED_LIMIT * self.rows.num_rows:

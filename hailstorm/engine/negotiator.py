@@ -381,6 +381,8 @@ class Negotiator:
         self._ticks += 1
         self._rows += outcome.rows
         self._errors += outcome.errors
+        delivering = [state.seconds for state in self._deliverer.states().values()]
+        outcome.timings["deliver"] = max(delivering, default=0.0)  # of an earlier commit: it runs beside the tick
         self._deliverer.notify(head.commit)
         self._housekeeper.notice(head)
         self._report(

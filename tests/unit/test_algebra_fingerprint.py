@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-SOURCE = '''
+SOURCE = """
 from hailstorm.algebra import Monoid
 
 LIMIT = 10
@@ -26,7 +26,7 @@ class Longest(Monoid):
 
     def merge(self, a, b):
         return max(better(a, b), better(b, a))
-'''
+"""
 
 
 @pytest.fixture

@@ -106,9 +106,7 @@ def test_a_union_has_all_its_inputs(storm: hs.Topology, tweets: hs.Stream) -> No
 
 
 def test_a_fold_has_its_key_and_one_column_per_monoid(tweets: hs.Stream) -> None:
-    likes = tweets.fold(
-        "likes", by=["user", "at"], n=hs.count(), most=hs.max("likes"), odd=hs.max("-likes")
-    )
+    likes = tweets.fold("likes", by=["user", "at"], n=hs.count(), most=hs.max("likes"), odd=hs.max("-likes"))
     fold = step(likes)
     assert type(likes) is hs.Table
     assert isinstance(fold, Fold)

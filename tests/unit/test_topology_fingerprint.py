@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import hailstorm as hs
-from hailstorm.topology.fingerprint import fingerprint, step_identity
 from hailstorm.algebra.function_identity import function_identity
+from hailstorm.topology.fingerprint import fingerprint, step_identity
 
 APP = """
 import hailstorm as hs
