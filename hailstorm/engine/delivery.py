@@ -26,7 +26,7 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -77,7 +77,7 @@ class SinkState:
     stopped: str | None = None  # the error that stopped this sink for good
     lost: int = 0  # commits given up since the start; only in at-most-once
     rejected: int = 0  # rows that became dead letters since the start
-    seconds: float = 0.0  # how long the last delivery took
+    seconds: float = field(default=0.0, compare=False)  # how long the last delivery took
 
 
 OnChange = Callable[[str, SinkState], None]
