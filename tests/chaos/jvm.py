@@ -8,6 +8,7 @@ stopped from here. What a driver does with the ledger is the same; the tests tha
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from unittest.mock import patch
 
@@ -30,11 +31,28 @@ class WarmJvm:
         return {"PYSPARK_GATEWAY_PORT": str(parameters.port), "PYSPARK_GATEWAY_SECRET": parameters.auth_token}
 
     def forget_driver(self) -> None:
-        """Stop the Spark context that the driver before left. Its tasks may be in the middle of writing."""
+        """Stop the Spark context that the driver before left. Its tasks may be in the middle of writing.
+
+        What a dead driver had asked for goes on to its end, also the making of a context: so this waits until nobody
+        but us is talking to the JVM.
+        """
         companion = getattr(getattr(self._gateway.jvm.org.apache.spark, "SparkContext$"), "MODULE$")
-        context = companion.getActive()
-        if context.isDefined():
-            context.get().stop()
+        deadline = time.monotonic() + 60
+        while True:
+            others = self._conversations() > 1
+            context = companion.getActive()
+            if context.isDefined():
+                context.get().stop()
+            elif not others:
+                return
+            assert time.monotonic() < deadline, "the JVM still works for a driver that is dead"
+            time.sleep(0.05)
+
+    def _conversations(self) -> int:
+        """How many threads of the JVM listen to a Python process: one of them to us."""
+        stacks = self._gateway.jvm.java.lang.Thread.getAllStackTraces()
+        bottoms = (stack[len(stack) - 2].toString() for stack in stacks.values() if len(stack) > 1)
+        return sum("py4j.ClientServerConnection.run" in frame for frame in bottoms)
 
     def close(self) -> None:
         self._gateway.shutdown()
