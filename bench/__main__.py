@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from typing import Annotated
 
 import typer
@@ -30,15 +32,16 @@ def main(
     unknown = set(names or ()) - {bench.name for bench in BENCHES}
     if unknown:
         raise typer.BadParameter(f"no such bench: {', '.join(sorted(unknown))}; --list names them")
+    chosen = [bench for bench in BENCHES if not names or bench.name in names]
     kept = True
-    for bench in BENCHES:
-        if names and bench.name not in names:
-            continue
-        before = record.machine()
-        outcome = _measured(bench, quick)
-        show(console, bench, outcome)
-        console.print(f"  kept in {record.save(bench, outcome, quick, before).relative_to(ROOT)}\n")
-        kept = kept and all(check.kept for check in outcome.checks)
+    with tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as scratch:
+        os.environ["BENCH_SCRATCH"] = scratch  # all peers work below it, so that nothing stays, whoever is killed
+        for bench in chosen:
+            before = record.machine()
+            outcome = _measured(bench, quick)
+            show(console, bench, outcome)
+            console.print(f"  kept in {record.save(bench, outcome, quick, before).relative_to(ROOT)}\n")
+            kept = kept and all(check.kept for check in outcome.checks)
     draw(record.newest())
     write_table(record.newest())
     raise typer.Exit(0 if kept else 1)
