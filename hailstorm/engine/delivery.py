@@ -33,10 +33,10 @@ import pyarrow as pa
 
 from hailstorm.errors import HailstormError, SinkError, TransientSinkError
 from hailstorm.ledger import faults
-from hailstorm.sinks.arrow_schema import arrow_schema
 from hailstorm.sinks.sink import KIND, OLD, Delivery, Rejected
 from hailstorm.sinks.values import json_text, python_rows
 from hailstorm.topology import step
+from hailstorm.topology.arrow_types import arrow_schema
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 30.0  # seconds
 _REJECTED_LIMIT, _MANY_ROWS = 0.1, 100  # more than this part of at least so many rows is no accident
@@ -268,7 +268,7 @@ class _Courier:
             self.outbox.store_cursor(self.name, commit)
 
     def _open(self) -> None:
-        delivery = Delivery(self.topology, self.name, arrow_schema(self.step.schema), self.step.key, self._reject)
+        delivery = Delivery(self.topology, self.name, _columns(self.step), self.step.key, self._reject)
         self.sink.open(delivery)
         self.delivery = delivery
         cursor = (self.sink.cursor() or 0) if self.sink.keeps_cursor else 0
@@ -315,6 +315,11 @@ class _Courier:
             state = self.state()
         if self.progress != before:
             self.on_change(self.name, state)
+
+
+def _columns(sink: step.Sink) -> pa.Schema:
+    """What the sink is to prepare for. Every type is known: the negotiator has filled them in."""
+    return arrow_schema((column.name, column.type or "string") for column in sink.schema)
 
 
 def _fitting(rows: pa.Table, delivery: Delivery) -> pa.Table:

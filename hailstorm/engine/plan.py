@@ -34,7 +34,7 @@ from hailstorm.engine.table_sql import selected_changes, wanted_changes
 from hailstorm.errors import TopologyError
 from hailstorm.ledger.runs import HASH
 from hailstorm.spouts.decode import decoder
-from hailstorm.spouts.decode.types import arrow_type, spark_name
+from hailstorm.topology.arrow_types import arrow_type, spark_name
 from hailstorm.topology.query import carry_columns
 from hailstorm.topology.step import ArrowBolt, Bolt, Fold, Select, Sink, Spout, Sql, Step, Top, Union, Where
 from hailstorm.topology.topology import Topology

@@ -18,8 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from hailstorm.errors import LogError, TopologyError
-from hailstorm.spouts.decode.types import arrow_type
 from hailstorm.spouts.source import BATCH_ROWS, RECORD, check_range
+from hailstorm.topology.arrow_types import arrow_type
 from hailstorm.topology.schema import Schema
 
 Rows = Callable[[npt.NDArray[np.int64], int], Mapping[str, Any]]

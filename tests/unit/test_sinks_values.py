@@ -1,4 +1,4 @@
-"""Types: Spark's strings to Arrow, and Arrow to the plain values of text and SQLite."""
+"""Values: Arrow to the plain values of text and SQLite."""
 
 from __future__ import annotations
 
@@ -9,40 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from hailstorm.errors import SinkError
-from hailstorm.sinks.arrow_schema import arrow_schema, arrow_type
 from hailstorm.sinks.values import json_text, plain_rows, plain_values
-from hailstorm.topology.schema import Column, Schema
-
-STRUCT = pa.struct([("a", pa.int32()), ("b", pa.struct([("c,:>", pa.decimal128(10, 2))]))])
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("bigint", pa.int64()),
-        ("timestamp", pa.timestamp("us", tz="UTC")),
-        ("timestamp_ntz", pa.timestamp("us")),
-        ("decimal(38,18)", pa.decimal128(38, 18)),
-        ("array<array<string>>", pa.list_(pa.list_(pa.string()))),
-        ("map<string,array<int>>", pa.map_(pa.string(), pa.list_(pa.int32()))),
-        ("struct<a:int,b:struct<`c,:>`:decimal(10,2)>>", STRUCT),
-        ("map<decimal(3,1),struct<x:map<int,double>>>", None),
-        ("interval day to second", pa.duration("us")),
-    ],
-)
-def test_a_spark_type_becomes_an_arrow_type(text: str, expected: pa.DataType | None) -> None:
-    if expected is None:
-        inner = pa.struct([("x", pa.map_(pa.int32(), pa.float64()))])
-        expected = pa.map_(pa.decimal128(3, 1), inner)
-    assert arrow_type(text) == expected
-
-
-@pytest.mark.parametrize("column", [Column("v", "variant"), Column("v", None)])
-def test_a_type_that_no_sink_takes_is_refused(column: Column) -> None:
-    with pytest.raises(SinkError) as caught:
-        arrow_schema(Schema((column,)))
-    assert caught.value.code == "HS-SNK-010"
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from hailstorm.spouts.decode.function import FunctionDecoder
 from hailstorm.spouts.decode.json_lines import JsonDecoder
 from hailstorm.spouts.decode.kafka_columns import KafkaColumns, in_value
 from hailstorm.spouts.decode.plain import BytesDecoder, TextDecoder
-from hailstorm.spouts.decode.types import Columns
+from hailstorm.topology.arrow_types import Columns
 
 __all__ = ["Decoded", "Decoder", "decoder"]
 

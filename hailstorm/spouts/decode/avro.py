@@ -13,7 +13,7 @@ from typing import Any
 from hailstorm.errors import Location, TopologyError, suggestion
 from hailstorm.spouts.decode.format import Format, file_beside_app, missing_package, unframed
 from hailstorm.spouts.decode.registry import written
-from hailstorm.spouts.decode.types import Columns
+from hailstorm.topology.arrow_types import Columns
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hailstorm.spouts.decode.types import Columns, arrow_schema
+from hailstorm.topology.arrow_types import Columns, arrow_schema
 
 Indexes = npt.NDArray[np.int64]
 

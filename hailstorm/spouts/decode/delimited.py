@@ -17,7 +17,7 @@ import pyarrow.csv as pacsv
 from hailstorm.errors import TopologyError
 from hailstorm.spouts.decode.decoder import Decoded, Decoder, Indexes, joined, whole, without
 from hailstorm.spouts.decode.leaves import not_utf8, parsed
-from hailstorm.spouts.decode.types import Columns, spark_name
+from hailstorm.topology.arrow_types import Columns, spark_name
 
 
 class CsvDecoder(Decoder):

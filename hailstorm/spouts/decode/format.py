@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from hailstorm.errors import HailstormError, Location, TopologyError
 from hailstorm.spouts.decode.decoder import Decoded, Decoder, without
-from hailstorm.spouts.decode.types import Columns, spark_name
+from hailstorm.topology.arrow_types import Columns, spark_name
 
 _NOT_FITTING = (pa.ArrowException, TypeError, ValueError, OverflowError)
 

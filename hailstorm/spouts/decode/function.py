@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from hailstorm.errors import suggestion
 from hailstorm.spouts.decode.decoder import Decoded, Decoder, without
-from hailstorm.spouts.decode.types import Columns, spark_name
+from hailstorm.topology.arrow_types import Columns, spark_name
 
 Dicts = list[Mapping[str, Any]]
 

@@ -24,7 +24,7 @@ from hailstorm.spouts.decode.decoder import Decoded, Decoder, Indexes, joined, w
 from hailstorm.spouts.decode.json_shapes import has_map, shaped, wire_type, with_lists_for_maps
 from hailstorm.spouts.decode.json_suspects import Suspicion
 from hailstorm.spouts.decode.leaves import not_utf8
-from hailstorm.spouts.decode.types import Columns, spark_name
+from hailstorm.topology.arrow_types import Columns, spark_name
 
 _JOINED_BYTES = 64 << 20  # the reader counts a block's bytes in 32 bits
 _BLOCKS = 8  # a refused batch is cut into so many blocks, and they again ...

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from hailstorm.errors import TopologyError
 from hailstorm.spouts.decode.decoder import Indexes
 from hailstorm.spouts.decode.leaves import narrowed, parsed
-from hailstorm.spouts.decode.types import spark_name
+from hailstorm.topology.arrow_types import spark_name
 
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _INTEGER = re.compile("-?(0|[1-9][0-9]*)")

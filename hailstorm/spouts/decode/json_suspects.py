@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from hailstorm.spouts.decode.types import spark_name
+from hailstorm.topology.arrow_types import spark_name
 
 
 class _Number(str):

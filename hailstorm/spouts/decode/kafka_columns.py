@@ -11,7 +11,7 @@ import pyarrow as pa
 from hailstorm.errors import TopologyError
 from hailstorm.spouts.decode.decoder import Decoded, Decoder, without
 from hailstorm.spouts.decode.leaves import not_utf8
-from hailstorm.spouts.decode.types import Columns, arrow_type, spark_name
+from hailstorm.topology.arrow_types import Columns, arrow_type, spark_name
 
 # The column of a schema, the column of a record, and its type.
 _AROUND = {

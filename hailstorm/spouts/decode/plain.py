@@ -8,7 +8,7 @@ import pyarrow as pa
 from hailstorm.errors import TopologyError
 from hailstorm.spouts.decode.decoder import Decoded, Decoder
 from hailstorm.spouts.decode.leaves import not_utf8
-from hailstorm.spouts.decode.types import Columns
+from hailstorm.topology.arrow_types import Columns
 
 
 class TextDecoder(Decoder):

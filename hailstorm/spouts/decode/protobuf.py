@@ -19,7 +19,7 @@ from hailstorm.errors import Location, TopologyError, suggestion
 from hailstorm.spouts.decode.avro import check_fields
 from hailstorm.spouts.decode.format import Format, file_beside_app, missing_package, unframed
 from hailstorm.spouts.decode.registry import written
-from hailstorm.spouts.decode.types import Columns
+from hailstorm.topology.arrow_types import Columns
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

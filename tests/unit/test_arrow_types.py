@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from hailstorm.errors import TopologyError
-from hailstorm.spouts.decode.types import arrow_type, spark_name
+from hailstorm.topology.arrow_types import arrow_type, spark_name
 
 
 @pytest.mark.parametrize(

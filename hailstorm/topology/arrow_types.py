@@ -1,7 +1,7 @@
 """Spark's types as Arrow's, in one place.
 
 A type is Spark's simple string (`decimal(10,2)`, `array<struct<a:int,b:string>>`), in any case and spacing.
-The decoders, `Rate` and the engine all ask here, so that a column has one Arrow type everywhere.
+The decoders, `Rate`, delivery and the engine all ask here, so that a column has one Arrow type everywhere.
 """
 
 from __future__ import annotations
