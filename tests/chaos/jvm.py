@@ -33,26 +33,26 @@ class WarmJvm:
     def forget_driver(self) -> None:
         """Stop the Spark context that the driver before left. Its tasks may be in the middle of writing.
 
-        What a dead driver had asked for goes on to its end, also the making of a context: so this waits until nobody
-        but us is talking to the JVM.
+        What a dead driver had asked for goes on to its end, also the making of a context: so this waits until the
+        JVM works for nobody but us.
         """
         companion = getattr(getattr(self._gateway.jvm.org.apache.spark, "SparkContext$"), "MODULE$")
         deadline = time.monotonic() + 60
         while True:
-            others = self._conversations() > 1
+            works_for_others = self._requests() > 1
             context = companion.getActive()
             if context.isDefined():
                 context.get().stop()
-            elif not others:
+            elif not works_for_others:
                 return
             assert time.monotonic() < deadline, "the JVM still works for a driver that is dead"
             time.sleep(0.05)
 
-    def _conversations(self) -> int:
-        """How many threads of the JVM listen to a Python process: one of them to us."""
+    def _requests(self) -> int:
+        """How many requests of Python processes the JVM works on; this one counts, too."""
         stacks = self._gateway.jvm.java.lang.Thread.getAllStackTraces()
-        bottoms = (stack[len(stack) - 2].toString() for stack in stacks.values() if len(stack) > 1)
-        return sum("py4j.ClientServerConnection.run" in frame for frame in bottoms)
+        ends = [(stack[0].toString(), stack[len(stack) - 2].toString()) for stack in stacks.values() if len(stack) > 1]
+        return sum("py4j.ClientServerConnection.run" in first and "sun.nio.ch" not in last for last, first in ends)
 
     def close(self) -> None:
         self._gateway.shutdown()
