@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hailstorm.algebra import lifts, vector
-from hailstorm.algebra.monoid import ArrowPieces, Pieces, SqlMonoid, TypeRefused
+from hailstorm.algebra.monoid import ArrowPieces, OfOne, Pieces, SqlMonoid, TypeRefused
 from hailstorm.algebra.types import check_expression
 
 
@@ -52,18 +52,11 @@ def _present_all(states: pa.Array) -> pa.Array:
 
 
 @dataclass(frozen=True)
-class AnyTrue(SqlMonoid):
+class AnyTrue(OfOne):
     """Counts, and not one bit, because a bit cannot be taken back when a row upstream changes."""
 
     word: ClassVar[str] = "any"
-    of: str
-
-    def __post_init__(self) -> None:
-        check_expression(self.word, "the predicate", self.of)
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        return (self.of,)
+    what: ClassVar[str] = "the predicate"
 
     def pieces(self, input_types: tuple[str, ...]) -> Pieces:
         arrow = ArrowPieces(vector.add_fields, _present_any, lifts.TRUTHS)
@@ -71,16 +64,9 @@ class AnyTrue(SqlMonoid):
 
 
 @dataclass(frozen=True)
-class AllTrue(SqlMonoid):
+class AllTrue(OfOne):
     word: ClassVar[str] = "all"
-    of: str
-
-    def __post_init__(self) -> None:
-        check_expression(self.word, "the predicate", self.of)
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        return (self.of,)
+    what: ClassVar[str] = "the predicate"
 
     def pieces(self, input_types: tuple[str, ...]) -> Pieces:
         arrow = ArrowPieces(vector.add_fields, _present_all, lifts.TRUTHS)

@@ -13,39 +13,23 @@ from typing import ClassVar
 import pyarrow as pa
 
 from hailstorm.algebra import lifts, vector
-from hailstorm.algebra.monoid import ArrowPieces, Pieces, SqlMonoid, TypeRefused
+from hailstorm.algebra.monoid import ArrowPieces, OfOne, Pieces, SqlMonoid, TypeRefused
 from hailstorm.algebra.types import FLOATS, check_expression, is_flat, is_orderable, same_bits
 
 _TAKES = "types that can be ordered: no MAP, VARIANT or calendar INTERVAL, and no collated STRING"
 
 
 @dataclass(frozen=True)
-class Max(SqlMonoid):
+class Max(OfOne):
     word: ClassVar[str] = "max"
-    of: str
-
-    def __post_init__(self) -> None:
-        check_expression(self.word, "the value", self.of)
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        return (self.of,)
 
     def pieces(self, input_types: tuple[str, ...]) -> Pieces:
         return _extreme(self.word, self.of, input_types[0], "greatest", ArrowPieces(vector.greatest, lift=lifts.MAX))
 
 
 @dataclass(frozen=True)
-class Min(SqlMonoid):
+class Min(OfOne):
     word: ClassVar[str] = "min"
-    of: str
-
-    def __post_init__(self) -> None:
-        check_expression(self.word, "the value", self.of)
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        return (self.of,)
 
     def pieces(self, input_types: tuple[str, ...]) -> Pieces:
         return _extreme(self.word, self.of, input_types[0], "least", ArrowPieces(vector.least, lift=lifts.MIN))

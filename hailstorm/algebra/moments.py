@@ -14,40 +14,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hailstorm.algebra.monoid import Pieces, SqlMonoid, TypeRefused
-from hailstorm.algebra.types import INTEGERS, check_expression, decimal_of, is_numeric
+from hailstorm.algebra.monoid import OfOne, Pieces, TypeRefused
+from hailstorm.algebra.types import INTEGERS, decimal_of, is_numeric
 
 _HALF = "10000000000000000000BD"  # 10 to the 19: splits a square of 38 digits in the middle
 _EXACT_FIELDS = ("sum", "high", "low")
 
 
 @dataclass(frozen=True)
-class Variance(SqlMonoid):
+class Variance(OfOne):
     word: ClassVar[str] = "variance"
-    of: str
-
-    def __post_init__(self) -> None:
-        check_expression(self.word, "the value", self.of)
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        return (self.of,)
 
     def pieces(self, input_types: tuple[str, ...]) -> Pieces:
         return _pieces(self.word, self.of, input_types[0], "{variance}")
 
 
 @dataclass(frozen=True)
-class Stddev(SqlMonoid):
+class Stddev(OfOne):
     word: ClassVar[str] = "stddev"
-    of: str
-
-    def __post_init__(self) -> None:
-        check_expression(self.word, "the value", self.of)
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        return (self.of,)
 
     def pieces(self, input_types: tuple[str, ...]) -> Pieces:
         return _pieces(self.word, self.of, input_types[0], "sqrt({variance})")

@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from hailstorm.algebra.function_identity import function_identity
+from hailstorm.algebra.types import check_expression
 
 # Hidden columns that a lift may use to break ties the same way however the input was cut into ticks.
 ORIGIN_COLUMNS = ("_spout", "_partition", "_offset")
@@ -122,6 +123,21 @@ class SqlMonoid(AnyMonoid):
 
         Raises `TypeRefused` for a type that this monoid cannot take.
         """
+
+
+@dataclass(frozen=True)
+class OfOne(SqlMonoid):
+    """A native monoid of one expression and nothing else."""
+
+    what: ClassVar[str] = "the value"  # how errors call the expression
+    of: str
+
+    def __post_init__(self) -> None:
+        check_expression(self.word, self.what, self.of)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return (self.of,)
 
 
 class TypeRefused(Exception):

@@ -10,21 +10,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from hailstorm.algebra.entries import collapse
-from hailstorm.algebra.monoid import Pieces, SqlMonoid, TypeRefused
-from hailstorm.algebra.types import INTEGERS, check_expression, is_orderable, same_bits
+from hailstorm.algebra.monoid import OfOne, Pieces, TypeRefused
+from hailstorm.algebra.types import INTEGERS, is_orderable, same_bits
 
 
 @dataclass(frozen=True)
-class Set(SqlMonoid):
+class Set(OfOne):
     word: ClassVar[str] = "set"
-    of: str
-
-    def __post_init__(self) -> None:
-        check_expression(self.word, "the value", self.of)
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        return (self.of,)
 
     def pieces(self, input_types: tuple[str, ...]) -> Pieces:
         (type_,) = input_types
@@ -39,16 +31,8 @@ class Set(SqlMonoid):
 
 
 @dataclass(frozen=True)
-class Bitmap(SqlMonoid):
+class Bitmap(OfOne):
     word: ClassVar[str] = "bitmap"
-    of: str
-
-    def __post_init__(self) -> None:
-        check_expression(self.word, "the value", self.of)
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        return (self.of,)
 
     def pieces(self, input_types: tuple[str, ...]) -> Pieces:
         (type_,) = input_types

@@ -24,8 +24,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hailstorm.algebra import lifts, vector
-from hailstorm.algebra.monoid import ArrowPieces, Pieces, SqlMonoid, TypeRefused
-from hailstorm.algebra.types import FLOATS, INTEGERS, check_expression, decimal_of
+from hailstorm.algebra.monoid import ArrowPieces, OfOne, Pieces, TypeRefused
+from hailstorm.algebra.types import FLOATS, INTEGERS, decimal_of
 
 MOST_DIGITS = 28  # of one value, so that nine digits are left for the number of them
 TAKES = f"integers, floats and decimals of at most {MOST_DIGITS} digits"
@@ -133,16 +133,9 @@ class _PresentDecimal:
 
 
 @dataclass(frozen=True)
-class Sum(SqlMonoid):
+class Sum(OfOne):
     word: ClassVar[str] = "sum"
-    of: str
-
-    def __post_init__(self) -> None:
-        check_expression(self.word, "what to add up", self.of)
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        return (self.of,)
+    what: ClassVar[str] = "what to add up"
 
     def pieces(self, input_types: tuple[str, ...]) -> Pieces:
         (type_,) = input_types
@@ -167,16 +160,9 @@ class Sum(SqlMonoid):
 
 
 @dataclass(frozen=True)
-class Mean(SqlMonoid):
+class Mean(OfOne):
     word: ClassVar[str] = "mean"
-    of: str
-
-    def __post_init__(self) -> None:
-        check_expression(self.word, "what to average", self.of)
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        return (self.of,)
+    what: ClassVar[str] = "what to average"
 
     def pieces(self, input_types: tuple[str, ...]) -> Pieces:
         (type_,) = input_types
