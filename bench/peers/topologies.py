@@ -40,7 +40,7 @@ def topology_of(work: Work, folder: Path) -> hs.Topology:
         case "words":
             _trending(rows, folder)
         case "sketches":
-            visitors, middle = hs.count_distinct("value % 1000"), hs.quantiles("value % 977")
+            visitors, middle = hs.count_distinct("value % 1000"), hs.quantiles("value % 977", 0.5)
             rows.fold("sketches", by="k", visitors=visitors, middle=middle)
         case "one-of-six":
             rows.fold("by_0", by="k", n=hs.count())
