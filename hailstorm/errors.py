@@ -128,6 +128,7 @@ class RunError(HailstormError):
     family = "HS-RUN"
     transient = False
     log_unreachable = False
+    poisoned = False  # some records make it fail: without them it would not
 
 
 class UsageError(HailstormError):

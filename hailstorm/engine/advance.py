@@ -24,6 +24,7 @@ from pyspark.errors import (
 from pyspark.sql import DataFrame, SparkSession
 
 from hailstorm.clock.clock import Interval, Range
+from hailstorm.engine.isolation import Excluded
 from hailstorm.engine.order import PROPERTY, Failures, Order, Report, Seen, TaskRange
 from hailstorm.engine.plan import Plan
 from hailstorm.errors import RunError
@@ -61,11 +62,17 @@ class Outcome:
 
 
 def advance(
-    spark: SparkSession, plan: Plan, ledger: Ledger, interval: Interval, now: int, letters: tuple[str, ...] = ()
+    spark: SparkSession,
+    plan: Plan,
+    ledger: Ledger,
+    interval: Interval,
+    now: int,
+    letters: tuple[str, ...] = (),
+    excluded: Excluded | None = None,
 ) -> Outcome:
     """Run the plan over the interval, from the ledger's head. Waves run one after another, each as one job.
 
-    `letters` are files of dead letters, for a plan that was compiled to retry them.
+    `letters` are files of dead letters, for a plan that was compiled to retry them. `excluded` records are refused.
     """
     outcome = Outcome()
     scratch = ledger.cache.folder / "scratch" / uuid.uuid4().hex
@@ -85,6 +92,7 @@ def advance(
             inputs=inputs,
             refill=refill,
             letters=letters,
+            excluded=excluded or {},
         )
 
     try:
@@ -193,6 +201,7 @@ def _job_failed(error: PySparkException) -> RunError:
         return RunError(8, f"a tick could not be written: {cause}", hint=hint)
     failure = RunError(1, f"a Spark job failed: {cause}", hint="Spark's log is in the ledger: .cache/spark.log")
     # What Hailstorm itself said in a task (a log's records are gone, say) will be said again; the rest may pass.
+    failure.poisoned = "HS-RUN-011" in cause  # a monoid of the user's own raises
     failure.log_unreachable = "TransientLogError" in cause
     failure.transient = failure.log_unreachable or "HS-" not in cause
     return failure
@@ -202,12 +211,14 @@ def _sql_failed(error: PySparkException) -> RunError:
     """An expression of the user's that fails on a row: Spark says why, and quotes it."""
     why, _, rest = str(error).partition(" SQLSTATE")
     quoted = [line for line in rest.splitlines()[1:] if line and not line.startswith(("==", "^", " "))]
-    return RunError(
+    failure = RunError(
         10,
         f"an SQL expression fails on a row: {why}" + (f" In: {quoted[0]}" if quoted else ""),
         hint="Nothing of this tick was committed. Let it give null on such rows (try_cast, try_divide, nullif),\n"
         "or leave them out before it (where).",
     )
+    failure.poisoned = True
+    return failure
 
 
 def _cause(error: PySparkException) -> str:

@@ -35,6 +35,7 @@ from hailstorm.engine.choosing import Choice, Logs
 from hailstorm.engine.delivery import Deliverer, retry_wait
 from hailstorm.engine.evolution import evolution, require_consent
 from hailstorm.engine.housekeeping import Housekeeper
+from hailstorm.engine.isolation import Excluded, poisoned_records
 from hailstorm.engine.outbox import LedgerOutbox
 from hailstorm.engine.pacing import Pace
 from hailstorm.engine.plan import Plan, compile_topology
@@ -273,18 +274,42 @@ class Negotiator:
         terminal also ends the workers, and a tick that was given up never happened.
         """
         micros = int(now.timestamp() * 1_000_000)
+        excluded: Excluded = {}
         for attempt in itertools.count(1):
             try:
-                return advance(self._spark, self.plan(way), self.ledger, interval, micros)
+                return advance(self._spark, self.plan(way), self.ledger, interval, micros, excluded=excluded)
             except RunError as error:
                 if self._stop.is_set():
                     return None
+                if error.poisoned and not excluded:
+                    excluded = self._isolated(way, interval, micros, error)
+                    continue
                 if not error.transient or (attempt == _TRIES and not error.log_unreachable):
                     raise
                 wait = retry_wait(self.topology.name, attempt + 3)
                 self._report("running", f"a tick failed, trying again in {wait:.1f} s: {error.what}")
                 self._stop.wait(wait)
         raise AssertionError("unreachable")
+
+    def _isolated(self, way: int, interval: Interval, micros: int, error: RunError) -> Excluded:
+        """The records that make a tick fail. Raises the error when they are too many to be bad rows."""
+        self._report("running", f"looking for the records on which a tick fails: {error.what}")
+
+        def attempt(part: Interval) -> RunError | None:
+            try:
+                advance(self._spark, self.plan(way), self.ledger, part, micros)
+            except RunError as failure:
+                if not failure.poisoned:
+                    raise
+                return failure
+            return None
+
+        rows = len(interval)
+        limit = self.settings.error_limit * rows if rows >= self.settings.error_limit_rows else rows
+        found = poisoned_records(interval, attempt, most=int(limit))
+        if not found:  # too many; or it fails on all together and on none alone
+            raise error
+        return found
 
     def _refuse_bad_tick(self, outcome: Outcome) -> None:
         """Too many bad rows are a bug and not bad rows; and a step may ask to stop at the first."""

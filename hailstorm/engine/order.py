@@ -37,6 +37,7 @@ class Order(msgspec.Struct, frozen=True):
     runs: dict[str, tuple[Run, ...]] = {}
     inputs: dict[str, tuple[str, ...]] = {}  # scratch files by step
     refill: str = ""  # the step whose whole state is to be read instead of its changes
+    excluded: dict[str, dict[int, dict[int, str]]] = {}  # records to refuse: spout, partition, offset, why
     letters: tuple[str, ...] = ()  # files of dead letters that get their second chance
 
     def encode(self) -> str:

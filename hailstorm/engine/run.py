@@ -115,7 +115,7 @@ def _running(
 
 def _java_is_gone(cache: Path) -> RunError:
     return RunError(
-        10,
+        12,
         "Spark's Java process has ended",
         hint="Nothing of the tick under way was committed; run again, and it goes on from the last commit.\n"
         "If it was killed for want of memory, let it have less: --conf spark.driver.memory=2g\n"

@@ -23,6 +23,7 @@ from hailstorm.ledger.reader import open_ledger
 from hailstorm.ledger.store import LocalStore
 from hailstorm.spouts.log import Log
 from hailstorm.testing import Driver
+from hailstorm.topology.settings import Settings
 
 HUGE = "x" * 10_000_000
 
@@ -195,31 +196,45 @@ def test_a_step_that_says_fail_stops_at_the_first_bad_row(spark: SparkSession) -
         assert driver.ledger.head.commit == before
 
 
-def test_an_sql_expression_that_fails_on_a_row_is_a_clear_error(spark: SparkSession) -> None:
+def test_a_record_on_which_sql_fails_is_a_dead_letter_and_the_rest_goes_on(spark: SparkSession) -> None:
     storm = hs.Topology("sql")
     rows = storm.spout("rows", hs.Log("x"), schema="k STRING, n INT")
     rows.select("cast", n="cast(k AS INT)").fold("total", n=hs.sum("n"))
     with Driver(storm, spark) as driver:
-        driver.feed("rows", [{"k": "1"}, {"k": "one"}])
+        driver.feed("rows", [{"k": "1"}, {"k": "one"}, {"k": "20"}])
+        driver.feed("rows", [{"k": "300"}, {"k": "three"}], partition=1)
+        assert driver.advance() == 5
+        assert driver.table("total") == [{"n": 321}]
+        letters = {(letter["partition"], letter["offset"]): letter for letter in driver.errors()}
+        assert set(letters) == {(0, 1), (1, 1)}
+        assert letters[0, 1]["raw"] == b'{"k":"one"}'
+        assert "'one'" in letters[0, 1]["reason"]
+
+
+def test_sql_that_fails_on_many_rows_is_a_clear_error(spark: SparkSession) -> None:
+    storm = hs.Topology("sql")
+    rows = storm.spout("rows", hs.Log("x"), schema="k STRING, n INT")
+    rows.select("cast", n="cast(k AS INT)").fold("total", n=hs.sum("n"))
+    settings = Settings(error_limit=0.2, error_limit_rows=3)
+    with Driver(storm, spark, settings=settings) as driver:
+        driver.feed("rows", [{"k": "1"}, {"k": "one"}, {"k": "two"}, {"k": "three"}])
         with pytest.raises(RunError) as error:
             driver.advance()
-        assert "'one'" in error.value.what
+        assert "an SQL expression fails" in error.value.what
         assert "try_cast" in error.value.hint
-        assert not error.value.transient, "trying again would not help"
+        assert driver.ledger.head.rows == 0
 
 
-def test_a_monoid_of_ones_own_that_raises_is_named(spark: SparkSession) -> None:
+def test_a_record_on_which_a_monoid_of_ones_own_raises_is_a_dead_letter(spark: SparkSession) -> None:
     storm = hs.Topology("own")
     rows = storm.spout("rows", hs.Log("x"), schema="k STRING, n INT")
     rows.fold("parsed", by="k", n=Parsed("k"))
     with Driver(storm, spark) as driver:
         driver.feed("rows", [{"k": "1"}, {"k": "one"}])
-        with pytest.raises(
-            RunError, match=r"Parsed of step 'parsed', column 'n', fails on \('one',\): ValueError"
-        ) as error:
-            driver.advance()
-        assert not error.value.transient
-        assert driver.ledger.head.rows == 0
+        driver.advance()
+        assert driver.table("parsed") == [{"k": "1", "n": 1}]
+        (letter,) = driver.errors()
+        assert "Parsed of step 'parsed', column 'n', fails on ('one',): ValueError" in letter["reason"]
 
 
 class Parsed(hs.Monoid):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,9 @@ class ReadLog:
 
     def _rows(self, records: pa.RecordBatch, range_: TaskRange, seen: Seen, task: Task) -> pa.RecordBatch:
         seen.rows += records.num_rows
+        excluded = task.order.excluded.get(self.spout, {}).get(range_.partition)
+        if excluded:
+            records = self._without(records, excluded, range_.partition, task)
         offsets, times = records.column("offset"), records.column("time")
         if self.decoder is None:
             columns = [records.column(name) for name in self.columns]
@@ -78,6 +81,18 @@ class ReadLog:
             times.cast(TIME),
         ]
         return pa.RecordBatch.from_arrays([*columns, *hidden], names=[*self.columns, *HIDDEN.names])
+
+    def _without(
+        self, records: pa.RecordBatch, excluded: Mapping[int, str], partition: int, task: Task
+    ) -> pa.RecordBatch:
+        """Without the records that are known to make a later step fail: they are dead letters of this spout."""
+        offsets = records.column("offset").to_pylist()
+        raw = records.column("value") if "value" in records.schema.names else pa.nulls(records.num_rows, pa.binary())
+        for index, offset in enumerate(offsets):
+            if offset in excluded:
+                origin = (self.spout, partition, offset)
+                task.refuse(self.spout, excluded[offset], self.on_error, origin, raw[index].as_py())
+        return records.filter(pa.array([offset not in excluded for offset in offsets]))
 
 
 @dataclass(frozen=True)
