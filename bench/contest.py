@@ -82,6 +82,14 @@ class Ratio:
     high: float
 
 
+def fastest(series: Mapping[str, Series], peer: str) -> Series:
+    """Of the entrants whose label begins so, the one with the lowest median: we compare with a peer at its best.
+
+    Our tick may run in one task. A peer that is made to shuffle into one partition a core is then handicapped.
+    """
+    return min((one for label, one in series.items() if label.startswith(peer)), key=lambda one: one.median_ms)
+
+
 def ratio(above: Series, below: Series) -> Ratio:
     """The time of one entrant by the time of another, round by round."""
     pairs = zip(above.rounds, below.rounds, strict=True)

@@ -17,17 +17,20 @@ from bench.work import Work, lines
 
 
 class Batch:
-    def __init__(self, work: Work) -> None:
-        self.work = work
+    def __init__(self, work: Work, partitions: int = CORES) -> None:
+        self.work, self.partitions = work, partitions
         self.folder = scratch_folder("batch")
         self.start = work.keys  # the other peers have used the numbers below to fill their state
 
     def prepare(self) -> Mapping[str, float]:
         builder = SparkSession.builder.appName("bench").master(f"local[{CORES}]")
-        for name, value in {**spark_settings(), "spark.sql.adaptive.enabled": "false"}.items():
+        for name, value in {**spark_settings(), **self._settings()}.items():
             builder = builder.config(name, value)
         self.spark = builder.getOrCreate()
         return {}
+
+    def _settings(self) -> dict[str, str]:
+        return {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": str(self.partitions)}
 
     def burst(self, ticks: int) -> list[Tick]:
         return [self._job() for _ in range(ticks + 1)][1:]
@@ -52,7 +55,7 @@ class Batch:
     def _rows(self, start: int, end: int) -> DataFrame:
         if self.work.is_json:
             return self.spark.read.schema(SCHEMAS[self.work.kind]).json(str(self.folder / "in"))
-        return self.spark.range(start, end, 1, CORES).selectExpr("id AS value")
+        return self.spark.range(start, end, 1, self.partitions).selectExpr("id AS value")
 
     def _put(self, start: int, end: int) -> None:
         shutil.rmtree(self.folder / "in", ignore_errors=True)

@@ -31,8 +31,8 @@ _SMALL = 20_000  # rows: below this, one input partition is faster than two
 
 
 class Streaming:
-    def __init__(self, work: Work, tuned: bool = True) -> None:
-        self.work, self.tuned = work, tuned
+    def __init__(self, work: Work, tuned: bool = True, partitions: int = CORES) -> None:
+        self.work, self.tuned, self.partitions = work, tuned, partitions
         self.folder = scratch_folder("streaming")
         self.written = 0  # rows put into files so far
         self.queries: list[StreamingQuery] = []
@@ -91,6 +91,7 @@ class Streaming:
             f"{_STATE}.rocksdb.changelogCheckpointing.enabled": "true",
             f"{_STATE}.rocksdb.trackTotalNumberOfRows": str(not self.tuned).lower(),
             "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+            "spark.sql.shuffle.partitions": str(self.partitions),
         }
 
     def _start(self, rows: int) -> list[StreamingQuery]:
@@ -107,7 +108,7 @@ class Streaming:
         if self.work.is_json:
             files = stream.schema(SCHEMAS[self.work.kind]).option("maxFilesPerTrigger", CORES)
             return files.option("latestFirst", "false").json(str(self.folder / "in"))
-        partitions = 1 if rows < _SMALL else CORES
+        partitions = 1 if rows < _SMALL else self.partitions
         numbers = stream.format("rate-micro-batch").option("rowsPerBatch", rows).option("numPartitions", partitions)
         return numbers.load().selectExpr("value")
 
