@@ -1,6 +1,6 @@
 """A bare Spark batch job: aggregates the rows of one tick and writes Parquet. It keeps no state and commits nothing.
 
-Nobody on Spark does the same work with less, so this is the limit.
+It is measured with one partition a core and with one; the faster of the two is the limit.
 """
 
 from __future__ import annotations
