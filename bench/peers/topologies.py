@@ -15,12 +15,22 @@ SPOUT = "rows"
 
 @dataclass(frozen=True)
 class KeyedNumbers:
-    """What `Rate` calls in the tasks: the number of a row, and its key."""
+    """What `Rate` calls in the tasks: the number of a row, its key, and where they are wanted five more keys."""
 
     work: Work
 
     def __call__(self, offsets: Numbers, partition: int) -> Mapping[str, Any]:
-        return {"k": keys(self.work, offsets), "value": offsets}
+        key = keys(self.work, offsets)
+        more = {f"k{place}": (key + place) % (self.work.keys - place) for place in range(_places(self.work))}
+        return {"k": key, "value": offsets, **more}
+
+    @property
+    def columns(self) -> str:
+        return ", ".join(["k BIGINT", "value BIGINT", *(f"k{place} BIGINT" for place in range(_places(self.work)))])
+
+
+def _places(work: Work) -> int:
+    return 6 if work.kind in ("six", "one-of-six") else 0
 
 
 def topology_of(work: Work, folder: Path) -> hs.Topology:
@@ -30,7 +40,8 @@ def topology_of(work: Work, folder: Path) -> hs.Topology:
         schema = "text STRING" if work.kind == "words" else "customer STRING, amount DECIMAL(10,2), level BIGINT"
         rows = storm.spout(SPOUT, hs.Log(folder / "log"), schema=schema)
     else:
-        source = hs.Rate(1e6, rows=KeyedNumbers(work), columns="k BIGINT, value BIGINT", limit=1 << 40)
+        numbers = KeyedNumbers(work)
+        source = hs.Rate(1e6, rows=numbers, columns=numbers.columns, limit=1 << 40)
         rows = storm.spout(SPOUT, source)
     match work.kind:
         case "count":
@@ -43,11 +54,10 @@ def topology_of(work: Work, folder: Path) -> hs.Topology:
             visitors, middle = hs.count_distinct("value % 1000"), hs.quantiles("value % 977", 0.5)
             rows.fold("sketches", by="k", visitors=visitors, middle=middle)
         case "one-of-six":
-            rows.fold("by_0", by="k", n=hs.count())
+            rows.fold("by_0", by="k0", n=hs.count())
         case "six":
             for place in range(6):
-                keyed = rows.select(f"keyed_{place}", k=f"(k + {place}) % {work.keys - place}")
-                keyed.fold(f"by_{place}", by="k", n=hs.count())
+                rows.fold(f"by_{place}", by=f"k{place}", n=hs.count())
         case "bolt":
             rows.bolt(doubled, returns="half BIGINT, double BIGINT").fold("total", n=hs.count(), sum=hs.sum("double"))
     return storm
