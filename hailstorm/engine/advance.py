@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import (
     ArithmeticException,
     ArrayIndexOutOfBoundsException,
@@ -138,7 +139,7 @@ def _run(spark: SparkSession, plan: Plan, frame: DataFrame, order: Order, outcom
     planned = time.perf_counter()
     try:
         run()
-    except PySparkException as error:
+    except (PySparkException, Py4JJavaError) as error:
         raise _job_failed(error) from error
     spent = time.perf_counter() - planned
     reports = list(plan.inbox.take())
@@ -192,7 +193,7 @@ def _change_state(outcome: Outcome, runs: dict[str, tuple[Run, ...]], step: str,
     outcome.state[step] = StateChange(added=(*before.added, *change.added), removed=(*before.removed, *change.removed))
 
 
-def _job_failed(error: PySparkException) -> RunError:
+def _job_failed(error: PySparkException | Py4JJavaError) -> RunError:
     if isinstance(error, _SQL_ERRORS):
         return _sql_failed(error)
     cause = _cause(error)
@@ -221,8 +222,11 @@ def _sql_failed(error: PySparkException) -> RunError:
     return failure
 
 
-def _cause(error: PySparkException) -> str:
+def _cause(error: PySparkException | Py4JJavaError) -> str:
     """The last line of a traceback says what happened; the first lines are Spark's plumbing."""
+    if isinstance(error, Py4JJavaError):  # what pyspark has no class for, such as a worker that was killed
+        said = str(error.java_exception.getMessage()).partition("\n")[0]
+        return said.rpartition("most recent failure: ")[2]
     lines = [line for line in str(error).strip().splitlines() if line and not line.startswith((" ", "\t"))]
     raised = [line for line in lines if not line.startswith(("Traceback", "Driver stacktrace", "at "))]
     return raised[-1] if raised else type(error).__name__

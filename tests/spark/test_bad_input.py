@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -209,6 +210,28 @@ def test_a_record_on_which_sql_fails_is_a_dead_letter_and_the_rest_goes_on(spark
         assert set(letters) == {(0, 1), (1, 1)}
         assert letters[0, 1]["raw"] == b'{"k":"one"}'
         assert "'one'" in letters[0, 1]["reason"]
+
+
+def test_a_worker_that_dies_in_the_middle_of_a_task_is_replaced_and_the_tick_tried_again(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    died = tmp_path / "died"
+    storm = hs.Topology("dying")
+    rows = storm.spout("rows", hs.Log("x"), schema="k STRING")
+
+    @rows.bolt(returns="k STRING")
+    def dies_once(row: Any) -> dict[str, str]:
+        if not died.exists():
+            died.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return {"k": row.k}
+
+    dies_once.fold("counts", by="k", n=hs.count())
+    with Driver(storm, spark) as driver:
+        driver.feed("rows", [{"k": "a"}, {"k": "b"}, {"k": "a"}])
+        assert driver.advance() == 3
+        assert died.exists()
+        assert driver.table("counts") == [{"k": "a", "n": 2}, {"k": "b", "n": 1}]
 
 
 def test_sql_that_fails_on_many_rows_is_a_clear_error(spark: SparkSession) -> None:
