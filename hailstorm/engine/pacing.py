@@ -14,6 +14,7 @@ _FORGET = 0.95
 _FIRST_ROWS = 10_000
 _FEWEST_ROWS = 1_000
 _GROW, _SHRINK = 4.0, 0.5
+_FIRST_GAP, _LONGEST_GAP = 40, 640  # ticks between two looks at a way that is not chosen
 _WORTH_A_TRY = 0.5  # seconds: below this, planning alone would eat the gain
 
 
@@ -35,6 +36,10 @@ class Line:
         new = (1.0, float(rows), seconds, float(rows) * rows, rows * seconds)
         old = (self.weight, self.x, self.y, self.xx, self.xy)
         self.weight, self.x, self.y, self.xx, self.xy = (o * _FORGET + n for o, n in zip(old, new, strict=True))
+
+    def forget(self) -> None:
+        """A newer look contradicts what was known."""
+        self.weight = self.x = self.y = self.xx = self.xy = 0.0
 
     def parts(self) -> tuple[float, float]:
         """The fixed seconds and those per row. The latter are 0 while all ticks were of about one size."""
@@ -60,6 +65,9 @@ class Pace:
     most_rows: int
     ways: tuple[int, ...]
     lines: dict[int, Line] = field(init=False)
+    _gap: int = field(init=False, default=_FIRST_GAP)
+    _until_look: int = field(init=False, default=_FIRST_GAP)
+    _looking: int | None = field(init=False, default=None)
     rows: int = field(init=False)  # how many records the next tick may take
 
     def __post_init__(self) -> None:
@@ -69,6 +77,12 @@ class Pace:
     def observe(self, way: int, rows: int, seconds: float) -> None:
         """A tick of so many records took so long in this way."""
         line = self.lines[way]
+        if way == self._looking:
+            rivals = (other for known, other in self.lines.items() if known != way)
+            if seconds < min(rival.predict(rows) for rival in rivals):
+                line.forget()
+                self._gap = _FIRST_GAP
+            self._looking = None
         line.observe(rows, seconds)
         if line.seen == 1:
             return
@@ -89,4 +103,11 @@ class Pace:
                     return way
             elif self.lines[way].predict(rows) < self.lines[best].predict(rows):
                 best = way
+        others = [way for way in self.ways if way != best]
+        self._until_look -= 1
+        if others and self._until_look <= 0 and self.lines[best].predict(rows) > _WORTH_A_TRY / 2:
+            # What was measured on a busy machine, or at other sizes, may be wrong by now. A look costs one tick.
+            self._gap = self._until_look = min(2 * self._gap, _LONGEST_GAP)
+            self._looking = min(others, key=lambda way: self.lines[way].seen)
+            return self._looking
         return best

@@ -118,3 +118,17 @@ def test_a_prediction_is_never_negative() -> None:
         line.observe(rows, seconds)
     assert line.predict(10**7) >= 0
     assert line.predict(0) >= 0
+
+
+def test_a_way_that_was_unlucky_once_is_looked_at_again() -> None:
+    pace = Pace(latency=1.0, most_rows=1_000_000, ways=(1, 2))
+    for _ in range(3):
+        pace.observe(1, 500_000, 3.0)  # a busy moment
+        pace.observe(2, 500_000, 1.0)
+    took = {1: 0.3, 2: 1.0}
+    chosen = []
+    for _ in range(200):
+        way = pace.way(500_000)
+        pace.observe(way, 500_000, took[way])
+        chosen.append(way)
+    assert chosen[-20:].count(1) >= 19
