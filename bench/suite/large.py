@@ -10,7 +10,7 @@ WORK = Work("count", rows=500_000, keys=1_000_000)
 
 
 def measure(quick: bool, say: Say) -> Outcome:
-    effort = Effort(rounds=2, burst=1, warm_up=2) if quick else Effort(rounds=5, burst=2, warm_up=5)
+    effort = Effort(rounds=2, burst=1, warm_up=2) if quick else Effort(rounds=5, burst=1, warm_up=3)
     entrants = [
         Entrant("Hailstorm", "hailstorm", WORK),
         Entrant("Structured Streaming", "streaming", WORK, {"tuned": False}),
