@@ -15,10 +15,10 @@ from pathlib import Path
 from types import FrameType
 
 import msgspec
-from py4j.protocol import Py4JError, Py4JJavaError
 
 from hailstorm.clock.clock import Clock
 from hailstorm.engine.choosing import Logs, OnDataLoss
+from hailstorm.engine.java import means_that_java_has_ended
 from hailstorm.engine.negotiator import Negotiator
 from hailstorm.engine.progress import OnProgress, Progress, Summary, ignore_progress
 from hailstorm.engine.session import start_session
@@ -106,7 +106,7 @@ def _running(
             yield negotiator, target, lease
         except BaseException as error:
             negotiator.fail()
-            if isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError):
+            if means_that_java_has_ended(error):
                 raise _java_is_gone(opened.cache.folder) from error
             raise
     finally:

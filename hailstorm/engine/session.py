@@ -16,7 +16,7 @@ from pathlib import Path
 from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
-from hailstorm.engine.java import ensure_java
+from hailstorm.engine.java import ensure_java, hush
 
 SETTINGS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
@@ -75,4 +75,6 @@ def start_session(
     for key, value in settings.items():
         builder = builder.config(key, value)
     ensure_java(SparkConf().setAll(list(settings.items())))
-    return builder.getOrCreate()
+    session = builder.getOrCreate()
+    hush()
+    return session
