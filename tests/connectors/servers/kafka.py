@@ -2,8 +2,9 @@
 
     with KafkaServer.start() as server: ...server.servers...
 
-The jars come through the Ivy that ships inside pyspark, once; they are kept in the user's cache folder. There are two
-listeners: an open one (`servers`) and one that asks for a password (`guarded_servers`, user `storm`, password `hail`).
+The jars come through the Ivy that ships inside pyspark, once; they are kept in the user's cache folder. There are three
+listeners: an open one (`servers`), one that asks for a password (`guarded_servers`, with `USER` and `PASSWORD`), and one
+that does so over TLS (`tls_servers`); its certificate is made at the start, and `certificate` is what to trust.
 The server is stopped by its process id, also when the test run is interrupted.
 """
 
@@ -33,12 +34,18 @@ node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller}
 controller.listener.names=CONTROLLER
 inter.broker.listener.name=PLAINTEXT
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller},GUARDED://127.0.0.1:{guarded}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port},GUARDED://127.0.0.1:{guarded}
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,GUARDED:SASL_PLAINTEXT
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller},\
+GUARDED://127.0.0.1:{guarded},TLS://127.0.0.1:{tls}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port},GUARDED://127.0.0.1:{guarded},TLS://127.0.0.1:{tls}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,GUARDED:SASL_PLAINTEXT,TLS:SASL_SSL
 sasl.enabled.mechanisms=PLAIN
 listener.name.guarded.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \
 user_{user}="{password}";
+listener.name.tls.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \
+user_{user}="{password}";
+listener.name.tls.ssl.keystore.type=PKCS12
+listener.name.tls.ssl.keystore.location={folder}/keys.p12
+listener.name.tls.ssl.keystore.password={password}
 log.dirs={folder}/data
 num.partitions=1
 offsets.topic.num.partitions=1
@@ -92,6 +99,7 @@ class KafkaServer:
     folder: Path
     port: int
     guarded_port: int
+    tls_port: int
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     @property
@@ -102,18 +110,26 @@ class KafkaServer:
     def guarded_servers(self) -> str:
         return f"127.0.0.1:{self.guarded_port}"
 
+    @property
+    def tls_servers(self) -> str:
+        return f"127.0.0.1:{self.tls_port}"
+
+    @property
+    def certificate(self) -> Path:
+        return self.folder / "certificate.pem"
+
     @staticmethod
     @contextmanager
     def start() -> Iterator[KafkaServer]:
         folder = Path(tempfile.mkdtemp(prefix="hailstorm-kafka-"))
-        port, controller, guarded = free_ports(3)
-        server = KafkaServer(folder, port, guarded)
+        port, controller, guarded, tls = free_ports(4)
+        server = KafkaServer(folder, port, guarded, tls)
+        ports = {"port": port, "controller": controller, "guarded": guarded, "tls": tls}
         (folder / "server.properties").write_text(
-            _PROPERTIES.format(
-                port=port, controller=controller, guarded=guarded, folder=folder, user=USER, password=PASSWORD
-            )
+            _PROPERTIES.format(**ports, folder=folder, user=USER, password=PASSWORD)
         )
         try:
+            server._make_certificate()
             server._java("kafka.tools.StorageTool", "format", "-t", "hailstormtestsAAAAAAAA", "-c").wait(60)
             server.go()
             yield server
@@ -142,6 +158,13 @@ class KafkaServer:
             self.process.send_signal(with_signal)
             self.process.wait(60)
         self.process = None
+
+    def _make_certificate(self) -> None:
+        """A key and a certificate that vouches for itself, with the tool that every Java has."""
+        store = ["-keystore", str(self.folder / "keys.p12"), "-storepass", PASSWORD, "-alias", "kafka"]
+        key = ["-storetype", "PKCS12", "-keyalg", "EC", "-dname", "CN=kafka", "-ext", "san=ip:127.0.0.1"]
+        for command in (["-genkeypair", *key], ["-exportcert", "-rfc", "-file", str(self.certificate)]):
+            subprocess.run(["keytool", *command, *store], check=True, capture_output=True)
 
     def _java(self, main: str, *arguments: str) -> subprocess.Popen[bytes]:
         java = ["java", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{jars()}/*"]
