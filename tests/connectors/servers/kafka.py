@@ -3,8 +3,8 @@
     with KafkaServer.start() as server: ...server.servers...
 
 The jars come through the Ivy that ships inside pyspark, once; they are kept in the user's cache folder. There are three
-listeners: an open one (`servers`), one that asks for a password (`guarded_servers`, with `USER` and `PASSWORD`), and one
-that does so over TLS (`tls_servers`); its certificate is made at the start, and `certificate` is what to trust.
+listeners: an open one (`servers`), one that asks for a password (`guarded_servers`, with `USER` and `PASSWORD`), and
+one that does so over TLS (`tls_servers`); its certificate is made at the start, and `certificate` is what to trust.
 The server is stopped by its process id, also when the test run is interrupted.
 """
 
