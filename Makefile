@@ -1,11 +1,14 @@
 # Everything a person types in this repository. `make help` lists it.
 # Each target sets up what it needs; the environment is made again only when pyproject.toml or constraints.txt change.
+# The demo waits only for what a topology needs to run; connectors and tools come with the first other target.
 
 SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
-STAMP := $(VENV)/.installed
+RUNS := $(VENV)/.runs
+COMPLETE := $(VENV)/.complete
 BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 ONLY ?=
 
 .DEFAULT_GOAL := help
@@ -14,16 +17,23 @@ ONLY ?=
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-venv: $(STAMP) ## Make .venv with Hailstorm and everything for working on it
+venv: $(COMPLETE) ## Make .venv with Hailstorm and everything for working on it
 
-$(STAMP): pyproject.toml constraints.txt
+$(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "Hailstorm needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1 || echo missing)."; \
 	  echo "Type: make venv PYTHON=python3.11"; exit 1; }
-	@echo "Installing into $(VENV) (the first time takes a minute: Spark is 400 MB)"
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
+	@$(PYTHON) -m venv $(VENV)
+
+$(RUNS): pyproject.toml constraints.txt | $(VENV)/bin/python
+	@echo "Installing Spark and Hailstorm into $(VENV) (once; Spark is 400 MB)"
+	@$(INSTALL) -e .
 	@touch $@
+
+$(COMPLETE): pyproject.toml constraints.txt | $(VENV)/bin/python
+	@echo "Installing everything into $(VENV) (once, about a minute; Spark is 400 MB)"
+	@$(INSTALL) -e '.[all,dev]'
+	@touch $(RUNS) $@
 
 java:
 	@version=$$(java -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p'); \
@@ -42,7 +52,7 @@ java:
 	  exit 1; \
 	fi
 
-demo: venv java ## Trending words, counted live on Spark
+demo: $(RUNS) java ## Trending words, counted live on Spark
 	@$(BIN)/hailstorm demo
 
 test: venv java ## All tests (under 25 minutes)

@@ -6,8 +6,10 @@ columns of a row go to everything that it became.
 
 from __future__ import annotations
 
+import gc
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
@@ -18,6 +20,9 @@ import pyarrow as pa
 
 from hailstorm.engine.stages.chain import Batches, Task
 from hailstorm.engine.stages.read import HIDDEN, tasks_of
+
+# So many rows as Python objects at a time: more of them no longer fit into the processor's cache.
+_ROWS_AT_ONCE = 2_000
 
 
 @dataclass(frozen=True)
@@ -35,55 +40,100 @@ class RowBolt:
         row_type = _row_type(self.step, self.columns)
         for batch in batches:
             for piece in [batch] if self.tasks is None else tasks_of(batch, self.tasks):
-                yield self._run(piece, row_type, task)
+                made = []
+                for start in range(0, piece.num_rows, _ROWS_AT_ONCE):
+                    with _without_collecting():
+                        made.append(self._run(piece.slice(start, _ROWS_AT_ONCE), row_type, task))
+                if made:
+                    yield pa.concat_batches(made)
 
     def _run(self, batch: pa.RecordBatch, row_type: Any, task: Task) -> pa.RecordBatch:
-        function, out, counts = self.function, [], np.zeros(batch.num_rows, dtype=np.int64)
-        columns = [batch.column(name).to_pylist() for name in self.columns]
-        bad: set[int] = set()
-        known = set(self.returns.names)
-        required = [column.name for column in self.returns if not column.nullable]
-        for index, row in enumerate(map(row_type, zip(*columns, strict=True))):
-            try:
-                result = function(row)
-                if result is None:
-                    continue
-                made = [result] if isinstance(result, dict) else list(result)
-                for item in made:
-                    if not item.keys() <= known:
-                        raise ValueError(_unknown(self.step, item, self.returns))
-                    for name in required:
-                        if item.get(name) is None:
-                            raise ValueError(f"'{name}' is NOT NULL, and is null or missing")
-            except Exception as error:
-                self._refuse(batch, index, error, task)
-                bad.add(index)
-                continue
-            counts[index] = len(made)
-            out += made
-        origin = np.repeat(np.arange(batch.num_rows), counts)
-        try:
-            arrays = [pa.array([item.get(f.name) for item in out], f.type) for f in self.returns]
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError, ValueError):
-            out, origin = self._convertible(batch, out, origin, task)
+        """Call the function on all rows, and look at what it gave as a whole: row by row only when that fails."""
+        results = self._results(batch, row_type, task)
+        if set(map(type, results)) <= {dict}:
+            out, origin = results, np.arange(batch.num_rows)
+        else:
+            out, origin = self._flattened(batch, results, task)
+        arrays = self._converted(out)
+        if arrays is None:
+            out, origin = self._fitting(batch, out, origin, task)
             arrays = [pa.array([item.get(f.name) for item in out], f.type) for f in self.returns]
         return _with_hidden(arrays, self.returns, batch, origin)
 
-    def _convertible(
+    def _results(self, batch: pa.RecordBatch, row_type: Any, task: Task) -> list[Any]:
+        """What the function gave for each row; None for a row on which it raised."""
+        columns = [as_list(batch.column(name)) for name in self.columns]
+        calls = map(self.function, map(row_type, zip(*columns, strict=True)))
+        results: list[Any] = []
+        while len(results) < batch.num_rows:
+            try:
+                results.extend(calls)  # up to a row that raises; the next round goes on behind it
+                if len(results) < batch.num_rows:
+                    raise RuntimeError("the function raised StopIteration")
+            except Exception as error:
+                self._refuse(batch, len(results), error, task)
+                results.append(None)
+        return results
+
+    def _flattened(
+        self, batch: pa.RecordBatch, results: list[Any], task: Task
+    ) -> tuple[list[dict[str, Any]], np.ndarray[Any, Any]]:
+        """The rows of all results, and which input row each is from. A generator runs here, and may raise here."""
+        out: list[dict[str, Any]] = []
+        counts = [0] * len(results)
+        for index, result in enumerate(results):
+            if result is None:
+                continue
+            try:
+                made = [result] if isinstance(result, dict) else list(result)
+            except Exception as error:
+                self._refuse(batch, index, error, task)
+                continue
+            out += made
+            counts[index] = len(made)
+        return out, np.repeat(np.arange(len(results)), counts)
+
+    def _converted(self, out: list[dict[str, Any]]) -> list[pa.Array] | None:
+        """The columns of what came out. None when anything of it is not as declared."""
+        width = len(self.returns)
+        try:
+            if all(len(item) == width for item in out):  # then what has every declared name has no other
+                arrays = [pa.array([item[f.name] for item in out], f.type) for f in self.returns]
+            elif all(item.keys() <= set(self.returns.names) for item in out):
+                arrays = [pa.array([item.get(f.name) for item in out], f.type) for f in self.returns]
+            else:
+                return None
+        except Exception:  # what a function gives may be of any type, and fail in any way
+            return None
+        missing = any(array.null_count and not f.nullable for f, array in zip(self.returns, arrays, strict=True))
+        return None if missing else arrays
+
+    def _fitting(
         self, batch: pa.RecordBatch, out: list[dict[str, Any]], origin: np.ndarray[Any, Any], task: Task
     ) -> tuple[list[dict[str, Any]], np.ndarray[Any, Any]]:
-        """Leave out the input rows that gave something which is not of the declared type."""
+        """Leave out the input rows that gave something which is not as declared."""
         bad: dict[int, Exception] = {}
         for item, index in zip(out, origin, strict=True):
-            for column in self.returns:
-                try:
-                    pa.scalar(item.get(column.name), column.type)
-                except Exception as error:
-                    bad.setdefault(int(index), TypeError(f"'{column.name}' is declared {column.type}: {error}"))
+            try:
+                self._check(item)
+            except Exception as error:
+                bad.setdefault(int(index), error)
         for index, misfit in bad.items():
             self._refuse(batch, index, misfit, task)
         keep = ~np.isin(origin, list(bad))
         return [item for item, kept in zip(out, keep, strict=True) if kept], origin[keep]
+
+    def _check(self, item: Any) -> None:
+        if not item.keys() <= set(self.returns.names):
+            raise ValueError(_unknown(self.step, item, self.returns))
+        for column in self.returns:
+            value = item.get(column.name)
+            if value is None and not column.nullable:
+                raise ValueError(f"'{column.name}' is NOT NULL, and is null or missing")
+            try:
+                pa.scalar(value, column.type)
+            except Exception as error:
+                raise TypeError(f"'{column.name}' is declared {column.type}: {error}") from error
 
     def _refuse(self, batch: pa.RecordBatch, index: int, error: Exception, task: Task) -> None:
         refuse_row(batch, index, self.step, _reason(error), self.on_error, task)
@@ -154,6 +204,27 @@ class BatchBolt:
         return pa.RecordBatch.from_arrays([*arrays, *hidden], names=[*self.returns.names, *HIDDEN.names])
 
 
+@contextmanager
+def _without_collecting() -> Iterator[None]:
+    """Every row is a few objects, so Python would look for cycles again and again, and find none: a third of the
+    time of a small function. Cycles that the function makes are collected between two pieces."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def as_list(column: pa.Array) -> list[Any]:
+    """The values of a column as Python has them. numpy is many times faster where it knows the type."""
+    numeric = pa.types.is_integer(column.type) or pa.types.is_float64(column.type)
+    if numeric and not column.null_count:
+        return column.to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]
+    return column.to_pylist()  # type: ignore[no-any-return]
+
+
 def refuse_row(batch: pa.RecordBatch, index: int, step: str, reason: str, on_error: str, task: Task) -> None:
     row = {name: value[0] for name, value in batch.slice(index, 1).to_pydict().items()}
     origin = (row.get("_spout"), row.get("_partition"), row.get("_offset"))
@@ -165,8 +236,10 @@ def refuse_row(batch: pa.RecordBatch, index: int, step: str, reason: str, on_err
 def _with_hidden(
     arrays: list[pa.Array], returns: pa.Schema, batch: pa.RecordBatch, origin: np.ndarray[Any, Any]
 ) -> pa.RecordBatch:
-    indices = pa.array(origin)
-    hidden = [batch.column(name).take(indices) for name in HIDDEN.names]
+    hidden = [batch.column(name) for name in HIDDEN.names]
+    if len(origin) != batch.num_rows or (np.diff(origin) != 1).any():
+        indices = pa.array(origin)
+        hidden = [column.take(indices) for column in hidden]
     return pa.RecordBatch.from_arrays([*arrays, *hidden], names=[*returns.names, *HIDDEN.names])
 
 
