@@ -37,7 +37,7 @@ def commits(
     if json:
         print_json_lines(map(commit_row, newest))
     else:
-        columns = ("commit", "reason", "at", "rows", "ms", "watermark", "late", "errors")
+        columns = ("commit", "reason", "at", "rows", "ms", "watermark", "late", "errors", "skipped")
         print_rows(columns, ({**commit_row(commit), "at": commit.at[:19].replace("T", " ")} for commit in newest))
 
 
@@ -54,4 +54,5 @@ def commit_row(commit: Commit) -> Mapping[str, Any]:
         "watermark": commit.watermark,
         "late": commit.late,
         "errors": commit.errors,
+        "skipped": commit.skipped,
     }

@@ -124,10 +124,12 @@ def progress_text(progress: Progress, rate: float, elapsed: float) -> Text:
     parts.append(f"errors {progress.errors:,}")
     if progress.late:
         parts.append(f"late {progress.late:,}")
+    if progress.skipped:
+        parts.insert(4, f"OVERLOADED skipped {progress.skipped:,}")
     if progress.phase == "paused":
         parts.insert(0, f"PAUSED {progress.message}".rstrip())
     troubled = any(state.failing or state.stopped for state in progress.sinks.values())
-    style = "yellow" if troubled or progress.errors or progress.phase == "paused" else ""
+    style = "yellow" if troubled or progress.errors or progress.skipped or progress.phase == "paused" else ""
     return Text("  ".join(parts), style=style)
 
 

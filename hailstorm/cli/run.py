@@ -119,6 +119,7 @@ def show_summary(summary: Summary, target: str) -> None:
         f"Stopped at commit {summary.commit:,}: {summary.rows:,} rows in {summary.ticks:,} ticks "
         f"({summary.seconds:,.1f} s, {rate:,.0f} rows/s), {summary.errors:,} errors"
         + (f", {summary.late:,} late" if summary.late else "")
+        + (f", {summary.skipped:,} skipped on overload" if summary.skipped else "")
     )
     err.print(f"Ledger: {short_path(summary.ledger)}")
     commands = ("status", "commits", "errors") if summary.errors else ("status", "commits")

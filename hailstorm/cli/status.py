@@ -46,15 +46,20 @@ def status(target: TargetArgument, json: JsonOption = False) -> None:
 def status_of(reader: LedgerReader, ledger: Path, app: App | None) -> dict[str, Any]:
     """What scripts rely on: these fields and no others."""
     live = reader.live()
+    limit = app.topology.settings.outbox_limit if app else None
     return {
         "topology": app.topology.name if app else ledger.resolve().name,
         "commit": live.commit,
         "clock": live.clock,
         "lag": _lag(app, live) if app else {},
         "watermark": live.watermark,
-        "sinks": {name: _sink(reader.cursor(name), last, live.commit) for name, last in live.outboxes.items()},
+        "sinks": {
+            name: {**_sink(reader.cursor(name), last, live.commit), "limit": limit}
+            for name, last in live.outboxes.items()
+        },
         "errors": live.errors + reader.rejected(),
         "late": live.late,
+        "skipped": live.skipped,
     }
 
 
@@ -100,13 +105,18 @@ def _show(found: dict[str, Any], reader: LedgerReader) -> None:
             "partition": int(partition),
             "next offset": offset,
             "lag": found["lag"].get(spout, {}).get(partition, "?"),
+            "skipped": found["skipped"].get(spout, {}).get(partition, 0),
         }
         for spout, partitions in found["clock"].items()
         for partition, offset in partitions.items()
     ]
-    print_rows(("spout", "partition", "next offset", "lag"), positions)
+    print_rows(("spout", "partition", "next offset", "lag", "skipped"), positions)
     if found["sinks"]:
-        print_rows(("sink", "cursor", "behind"), ({"sink": name, **row} for name, row in found["sinks"].items()))
+        rows = ({"sink": name, **row, "limit": row["limit"] or "?"} for name, row in found["sinks"].items())
+        print_rows(("sink", "cursor", "behind", "limit"), rows)
+        for name, row in found["sinks"].items():
+            if row["limit"] is not None and row["behind"] > row["limit"]:
+                err.print(f"Input is paused until sink '{name}' is less behind", style="yellow", markup=False)
     sizes = [
         {
             "step": name,
@@ -120,8 +130,11 @@ def _show(found: dict[str, Any], reader: LedgerReader) -> None:
     print_rows(("step", "kind", "runs", "rows", "size"), sizes)
     for spout, partitions in live.holes.items():
         for partition, ranges in partitions.items():
-            lost = ", ".join(f"{start} to {end - 1}" for start, end in ranges)
+            lost = ", ".join(f"{hole.start} to {hole.end - 1}" for hole in ranges)
             err.print(f"{spout}/{partition} has lost the offsets {lost}", style="yellow", markup=False)
+    for spout, skipped in live.skipped.items():
+        total = sum(skipped.values())
+        err.print(f"{spout} was overloaded and has skipped {total:,} records", style="yellow", markup=False)
     timings: dict[str, list[float]] = {}
     for commit in reader.commits(after=max(0, live.commit - _RECENT)):
         if commit.reason == "tick":

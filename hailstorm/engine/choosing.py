@@ -1,11 +1,19 @@
-"""Choosing the next clock: how far the logs are, and how much of that a tick takes.
+"""Choosing the next clock: how far the logs are, how much of that a tick takes, and what it leaves out on overload.
 
+A topology is overloaded when more than ten ticks' worth of records waits. Then, of what waits in each partition,
+
+    queue    reads the oldest, as ever: the log keeps the rest
+    drop     skips to the newest tick's worth, and reads that
+    sample   takes the oldest tenth, and reads the newest tick's worth of it: one in k where k times too many come
+
+so a tick reads one stretch of a partition, which its commit names, and what it skipped is a hole before that stretch.
 The negotiator asks once per tick. Logs of a system of its own (Kafka) change around us: they have a roster, which the
 ledger keeps beside the clock, and they are told when a commit was made.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -13,22 +21,36 @@ from typing import Literal
 
 from hailstorm.clock.clock import Clock, Interval
 from hailstorm.errors import LogError
+from hailstorm.ledger.commit import GONE, Hole, Holes, skipped_in
 from hailstorm.ledger.live import Live
 from hailstorm.spouts.source import LivingSource, Source, holes
+from hailstorm.topology.settings import OnOverload
 from hailstorm.topology.step import Spout, Step
 from hailstorm.topology.topology import Topology
 
 OnDataLoss = Literal["fail", "continue"]
-Holes = dict[str, dict[str, list[tuple[int, int]]]]  # spout -> partition -> ranges of offsets that are gone
+_OVERLOAD = 10  # ticks' worth of records
+_SKIPPING: Mapping[
+    str, tuple[str, float]
+] = {  # what its holes are called, and the part of what waits that a tick covers
+    "drop": ("dropped", 1.0),
+    "sample": ("sampled", 1 / _OVERLOAD),
+}
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What the next tick reads, how many records wait in all, and which ones are gone for good."""
+    """What the next tick reads, how many records wait in all, and which ones nobody will read."""
 
     interval: Interval
     lag: int
     holes: Holes
+
+    @property
+    def lag_after(self) -> int:
+        """How many records wait when the tick is done."""
+        skipped = sum(sum(row.values()) for row in skipped_in(self.holes).values())
+        return max(0, self.lag - len(self.interval) - skipped)
 
 
 class Logs:
@@ -73,28 +95,32 @@ class Logs:
         except OSError as error:
             raise LogError(90, f"a log cannot be read: {error}") from error
 
-    def choose(self, head: Clock, target: Clock | None, limit: int) -> Choice:
+    def choose(self, head: Clock, target: Clock | None, limit: int, on_overload: OnOverload = "queue") -> Choice:
         """The next interval from `head`, of at most about `limit` records, spread over partitions by what waits."""
         starts: dict[str, dict[int, int]] = {}
         waiting: dict[str, dict[int, int]] = {}
-        gone: Holes = {}
+        left_out: Holes = {}
         for name, source in self.sources.items():
             latest = source.latest()
             starts[name] = self._starts(name, source, head, latest)
             if self._on_data_loss == "continue":
-                found = holes(source, starts[name])
-                starts[name] |= {partition: lost.stop for partition, lost in found.items()}
-                if found:
-                    gone[name] = {str(p): [(lost.start, lost.stop)] for p, lost in found.items()}
+                for partition, lost in holes(source, starts[name]).items():
+                    starts[name][partition] = lost.stop
+                    _add(left_out, name, partition, Hole(lost.start, lost.stop, GONE))
             ends = {p: min(end, (target.offset(name, p) or 0) if target else end) for p, end in latest.items()}
             waiting[name] = {p: max(0, ends[p] - starts[name][p]) for p in latest}
         lag = sum(count for partitions in waiting.values() for count in partitions.values())
-        share = 1.0 if lag <= limit else limit / lag
-        ends_by_spout = {
-            spout: {p: starts[spout][p] + -int(-count * share // 1) for p, count in partitions.items()}
-            for spout, partitions in waiting.items()
-        }
-        return Choice(Interval(head.join(Clock(starts)), head.join(Clock(ends_by_spout))), lag, gone)
+        share = min(1.0, limit / lag) if lag else 1.0
+        reason, covered = _SKIPPING.get(on_overload, ("", share)) if lag > _OVERLOAD * limit else ("", share)
+        clock: dict[str, dict[int, int]] = {}
+        for name, partitions in waiting.items():
+            clock[name] = {p: starts[name][p] + _part(count, covered) for p, count in partitions.items()}
+            for partition, count in partitions.items():
+                begin = clock[name][partition] - _part(count, share)
+                if begin > starts[name][partition]:
+                    _add(left_out, name, partition, Hole(starts[name][partition], begin, reason))
+                    starts[name][partition] = begin
+        return Choice(Interval(head.join(Clock(starts)), head.join(Clock(clock))), lag, left_out)
 
     def _starts(self, name: str, source: Source, head: Clock, latest: Mapping[int, int]) -> dict[int, int]:
         """Where to go on in each partition; one that is new begins at its first record, or where the log says."""
@@ -118,3 +144,12 @@ class Logs:
             pass  # the ledger knows how far we are; a dashboard that is behind harms nobody
         finally:
             self._telling.release()
+
+
+def _part(count: int, share: float) -> int:
+    """A share of so many records, and at least one of any."""
+    return min(count, math.ceil(count * share))
+
+
+def _add(holes: Holes, spout: str, partition: int, hole: Hole) -> None:
+    holes.setdefault(spout, {}).setdefault(str(partition), []).append(hole)

@@ -108,7 +108,7 @@ class Negotiator:
         self._pace = Pace(
             self.settings.latency_ms / 1000, self.settings.max_tick_rows, ways or ((1, cores) if cores > 1 else (1,))
         )
-        self._ticks = self._rows = self._errors = 0
+        self._ticks = self._rows = self._errors = self._skipped = 0
         self._unreachable = 0  # how often in a row a log was not to be reached
         self._stop = threading.Event()
         self._started = time.monotonic()
@@ -165,7 +165,16 @@ class Negotiator:
         self._report("stopped")
         seconds = time.monotonic() - self._started
         head = self.ledger.head
-        return Summary(str(self.ledger.root), head.commit, self._ticks, self._rows, self._errors, head.late, seconds)
+        return Summary(
+            ledger=str(self.ledger.root),
+            commit=head.commit,
+            ticks=self._ticks,
+            rows=self._rows,
+            errors=self._errors,
+            late=head.late,
+            skipped=self._skipped,
+            seconds=seconds,
+        )
 
     def fail(self) -> None:
         """End at once after an error. Deliveries that are under way are finished by the next run."""
@@ -181,9 +190,10 @@ class Negotiator:
         began = time.perf_counter()
         self._commit_compactions()
         self._refuse_stopped_sinks()
-        if self._outbox_is_full():
+        slow = self._too_far_behind()
+        if slow is not None:
             self._pass_through(State.PAUSED)
-            self._report("paused", "a sink is too far behind")
+            self._report("paused", f"until sink '{slow}' is at most {self.settings.outbox_limit:,} commits behind")
             return False
         choice = self._chosen(target)
         if choice is None:
@@ -211,7 +221,7 @@ class Negotiator:
         self._commit(choice, outcome, now, advanced - began)
         outcome.timings["commit"] = time.perf_counter() - advanced
         self.logs.committed(interval.end)
-        self._after_tick(outcome, choice.lag - len(interval), time.perf_counter() - began)
+        self._after_tick(outcome, choice.lag_after, time.perf_counter() - began)
         self._enter(State.CHOOSING)
         return True
 
@@ -259,7 +269,9 @@ class Negotiator:
         try:
             if self.logs.refresh():
                 self._plans.clear()
-            choice = self.logs.choose(self.position(), target, self._pace.rows)
+            # What is too much is known once the pace is.
+            on_overload = self.settings.on_overload if self._pace.settled else "queue"
+            choice = self.logs.choose(self.position(), target, self._pace.rows, on_overload)
         except TransientLogError as error:
             self._unreachable += 1
             wait = retry_wait(self.topology.name, self._unreachable)
@@ -357,6 +369,7 @@ class Negotiator:
             timings={phase: round(spent * 1000, 2) for phase, spent in outcome.timings.items()},
         )
         self._made(commit)
+        self._skipped += commit.skipped
 
     def _made(self, commit: Commit) -> None:
         self.ledger.commit(commit)
@@ -415,12 +428,14 @@ class Negotiator:
             rows=outcome.rows,
             tick_ms=seconds * 1000,
             rows_per_second=outcome.rows / seconds,
-            lag=max(0, lag),
+            lag=lag,
             timings={phase: spent * 1000 for phase, spent in outcome.timings.items()},
         )
 
-    def _outbox_is_full(self) -> bool:
-        return any(state.behind > self.settings.outbox_limit for state in self._deliverer.states().values())
+    def _too_far_behind(self) -> str | None:
+        """A sink whose outbox is full, if there is one."""
+        states = self._deliverer.states()
+        return next((name for name, state in states.items() if state.behind > self.settings.outbox_limit), None)
 
     def _refuse_stopped_sinks(self) -> None:
         for name, state in self._deliverer.states().items():
@@ -445,6 +460,7 @@ class Negotiator:
             watermark=watermark,
             errors=self._errors,
             late=head.late,
+            skipped=self._skipped,
             sinks=sinks,
             **{**fields, **known},  # type: ignore[arg-type]
         )

@@ -1,8 +1,11 @@
 """Pacing: how many records a tick takes, and in which of the two ways it runs.
 
 The size follows the latency target: a full tick that was quicker lets the next one be larger, a slower one makes it
-smaller. The way is chosen by measurement: for each way a line `seconds = fixed + per_row * rows` is fitted to its
-recent ticks, and the lower prediction wins. A way that was never tried is tried when the other one is slow enough
+smaller. Once a full tick asks for no larger one, the size is settled: then it is what can be read within the target,
+and what waits can be compared with it.
+
+The way is chosen by measurement: for each way a line `seconds = fixed + per_row * rows` is fitted to its recent
+ticks, and the lower prediction wins. A way that was never tried is tried when the other one is slow enough
 that a try can pay. No size is built in: the machine and the topology decide.
 """
 
@@ -69,6 +72,7 @@ class Pace:
     _until_look: int = field(init=False, default=_FIRST_GAP)
     _looking: int | None = field(init=False, default=None)
     rows: int = field(init=False)  # how many records the next tick may take
+    settled: bool = field(init=False, default=False)  # whether that is measured, and not still growing
 
     def __post_init__(self) -> None:
         self.lines = {way: Line() for way in self.ways}
@@ -90,9 +94,11 @@ class Pace:
         # Smaller ticks do not help where the fixed part alone misses the target: then half of a tick may be that.
         target = max(self.latency, 2 * fixed) if per_row else self.latency
         change = min(max(target / seconds, _SHRINK), _GROW)
-        full = rows >= 0.9 * self.rows
+        before, full = self.rows, rows >= 0.9 * self.rows
         if change < 1 or (full and change > 1.25):
             self.rows = int(min(max(min(rows, self.rows) * change, _FEWEST_ROWS), self.most_rows))
+        if full:
+            self.settled = self.rows <= before
 
     def way(self, rows: int) -> int:
         """In which way to run a tick of so many records."""

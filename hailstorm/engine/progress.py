@@ -33,6 +33,7 @@ class Progress:
     watermark: datetime | None = None
     errors: int = 0  # of this run
     late: int = 0  # of this run
+    skipped: int = 0  # of this run, on overload
     sinks: Mapping[str, SinkState] = field(default_factory=dict)
     timings: Mapping[str, float] = field(default_factory=dict)
 
@@ -47,6 +48,7 @@ class Summary:
     rows: int
     errors: int
     late: int
+    skipped: int
     seconds: float
 
 

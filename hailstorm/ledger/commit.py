@@ -12,6 +12,7 @@ import msgspec
 from hailstorm.errors import LedgerError
 
 FORMAT = 1
+GONE = "gone"
 
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
@@ -53,6 +54,17 @@ class StepShape(msgspec.Struct, frozen=True, kw_only=True):
     fingerprint: str
 
 
+class Hole(msgspec.Struct, frozen=True, array_like=True):
+    """Offsets of a partition that were not read, and why: `gone` (retention took them), `dropped` or `sampled`."""
+
+    start: int
+    end: int
+    reason: str = GONE
+
+
+Holes = dict[str, dict[str, list[Hole]]]  # spout -> partition -> in order
+
+
 class Commit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     format: int = FORMAT
     commit: int
@@ -76,8 +88,24 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     fingerprints: dict[str, str] | None = None
     since: dict[str, dict[str, dict[str, int]]] | None = None
     rosters: dict[str, dict[str, str]] | None = None
-    holes: dict[str, dict[str, list[tuple[int, int]]]] = {}
+    holes: Holes = {}
     timings: dict[str, float] = {}
+
+    @property
+    def skipped(self) -> int:
+        """How many offsets were left out on overload."""
+        return sum(sum(row.values()) for row in skipped_in(self.holes).values())
+
+
+def skipped_in(holes: Holes) -> dict[str, dict[str, int]]:
+    """spout -> partition -> how many offsets were left out although they could have been read."""
+    found: dict[str, dict[str, int]] = {}
+    for spout, row in holes.items():
+        for partition, ranges in row.items():
+            count = sum(hole.end - hole.start for hole in ranges if hole.reason != GONE)
+            if count:
+                found.setdefault(spout, {})[partition] = count
+    return found
 
 
 def commit_name(number: int) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from hailstorm.clock.clock import Clock
-from hailstorm.ledger.commit import FORMAT, Commit, DataFile, Run, StateChange, StepShape
+from hailstorm.ledger.commit import FORMAT, GONE, Commit, DataFile, Holes, Run, StateChange, StepShape, skipped_in
 
 
 class Live(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +29,8 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
     outboxes: dict[str, int] = {}  # the last commit that has rows for each sink
     dead_letters: tuple[DataFile, ...] = ()
     rosters: dict[str, dict[str, str]] = {}
-    holes: dict[str, dict[str, list[tuple[int, int]]]] = {}  # offsets that were gone before they were read
+    holes: Holes = {}  # offsets that were gone before they were read
+    skipped: dict[str, dict[str, int]] = {}  # spout -> partition -> offsets left out on overload; commits name them
 
     def position(self) -> Clock:
         return Clock.from_json(self.clock)
@@ -59,6 +60,7 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
             dead_letters=(*(file for file in self.dead_letters if file.path not in retried), *commit.dead_letters),
             rosters=self.rosters if commit.rosters is None else commit.rosters,
             holes=_with_holes(self.holes, commit.holes) if commit.holes else self.holes,
+            skipped=_added(self.skipped, skipped_in(commit.holes)) if commit.holes else self.skipped,
         )
 
 
@@ -68,12 +70,21 @@ def changed_runs(runs: tuple[Run, ...], change: StateChange) -> tuple[Run, ...]:
     return tuple(sorted((*(run for run in runs if run.id not in removed), *change.added), key=lambda run: run.seq))
 
 
-def _with_holes(
-    known: dict[str, dict[str, list[tuple[int, int]]]], new: dict[str, dict[str, list[tuple[int, int]]]]
-) -> dict[str, dict[str, list[tuple[int, int]]]]:
+def _with_holes(known: Holes, new: Holes) -> Holes:
+    """With what is gone for good. What overload skips would make the list grow with every tick: that is counted."""
     whole = {spout: dict(row) for spout, row in known.items()}
     for spout, row in new.items():
         for partition, ranges in row.items():
-            of_spout = whole.setdefault(spout, {})
-            of_spout[partition] = [*of_spout.get(partition, []), *ranges]
+            if gone := [hole for hole in ranges if hole.reason == GONE]:
+                of_spout = whole.setdefault(spout, {})
+                of_spout[partition] = [*of_spout.get(partition, []), *gone]
+    return whole
+
+
+def _added(known: dict[str, dict[str, int]], new: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
+    whole = {spout: dict(row) for spout, row in known.items()}
+    for spout, row in new.items():
+        of_spout = whole.setdefault(spout, {})
+        for partition, count in row.items():
+            of_spout[partition] = of_spout.get(partition, 0) + count
     return whole

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, Literal, get_args
 
 from hailstorm.errors import Location
 from hailstorm.topology import mistakes
 from hailstorm.topology.durations import duration_text, read_duration
+
+OnOverload = Literal["queue", "drop", "sample"]
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,12 @@ def _share(value: Any) -> float:
     return number
 
 
+def _on_overload(value: Any) -> str:
+    if value not in get_args(OnOverload):
+        raise ValueError
+    return str(value)
+
+
 def _setting(default: Any, text: str, takes: str, read: Callable[[Any], Any]) -> Any:
     return field(default=default, metadata={"meaning": Meaning(text, takes, read)})
 
@@ -61,6 +69,12 @@ class Settings:
     max_tick_rows: int = _setting(1_000_000, "the most records in one tick", _A_NUMBER, _whole_number)
     outbox_limit: int = _setting(
         1_000, "how many commits may wait for a sink before input pauses", _A_NUMBER, _whole_number
+    )
+    on_overload: Literal["queue", "drop", "sample"] = _setting(
+        "queue",
+        "what becomes of records that wait when far more come than can be read",
+        '"queue", "drop" or "sample"',
+        _on_overload,
     )
     error_limit: float = _setting(0.10, "the share of bad rows at which a tick stops", "0 to 1, or 10%", _share)
     error_limit_rows: int = _setting(100, "ticks with fewer rows than this do not stop", _A_NUMBER, _whole_number)
@@ -89,7 +103,8 @@ class Settings:
         rows = []
         for f in fields(self):
             value = getattr(self, f.name)
-            shown = duration_text(value) if f.name.endswith("_ms") else f"{value:,}"
+            number = value if isinstance(value, str) else f"{value:,}"
+            shown = duration_text(value) if f.name.endswith("_ms") else number
             rows.append((setting_name(f.name), shown, f.metadata["meaning"].text))
         return rows
 

@@ -39,6 +39,12 @@ def test_values_read_as_people_write_them(value: object, text: str) -> None:
     assert output.as_text(value) == text
 
 
+def test_the_line_says_what_overload_skipped_and_why_input_pauses() -> None:
+    assert "OVERLOADED skipped 12,345" in progress_text(Progress("running", skipped=12_345), 0, 0).plain
+    paused = Progress("paused", "until sink 'board' is at most 1,000 commits behind")
+    assert progress_text(paused, 0, 0).plain.startswith("PAUSED until sink 'board' is at most 1,000 commits behind")
+
+
 def test_an_error_keeps_its_shape(monkeypatch: pytest.MonkeyPatch) -> None:
     console = Console(file=io.StringIO(), width=40)
     monkeypatch.setattr(output, "err", Console(file=console.file, width=40, soft_wrap=True, highlight=False))

@@ -35,6 +35,24 @@ def test_full_ticks_converge_to_the_latency_target(per_row: float) -> None:
     assert 0.7 < 0.1 + per_row * rows < 1.3
 
 
+def test_the_size_is_settled_once_a_full_tick_asks_for_no_larger_one() -> None:
+    pace = Pace(1.0, 10**7, (1,))
+    run(pace, machine(w1=(0.1, 1e-6)), 3)
+    assert not pace.settled, "it still grows: what waits is not too much yet"
+    run(pace, machine(w1=(0.1, 1e-6)), 10)
+    assert pace.settled
+    assert Pace(1.0, 10**7, (1,)).settled is False
+
+
+def test_small_ticks_settle_nothing_and_the_largest_allowed_is_settled() -> None:
+    idle = Pace(1.0, 10**7, (1,))
+    run(idle, machine(w1=(0.1, 1e-6)), 10, waiting=50)
+    assert not idle.settled
+    bounded = Pace(1.0, 100, (1,))
+    run(bounded, machine(w1=(0.1, 1e-6)), 2)
+    assert (bounded.settled, bounded.rows) == (True, 100)
+
+
 def test_ticks_shrink_at_once_when_the_machine_becomes_slow() -> None:
     pace = Pace(1.0, 10**7, (1,))
     run(pace, machine(w1=(0.1, 1e-6)), 20)

@@ -1,0 +1,132 @@
+"""Choosing the next clock: what a tick reads of what waits, and what it leaves out on overload."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hailstorm as hs
+from hailstorm.clock.clock import Clock
+from hailstorm.engine.choosing import Logs, OnDataLoss
+from hailstorm.ledger.commit import Hole
+from hailstorm.ledger.ledger import next_commit
+from hailstorm.ledger.live import Live
+from hailstorm.topology.settings import OnOverload
+
+
+@dataclass(frozen=True)
+class Ends:
+    """A log of which only the ends are known."""
+
+    ends: Mapping[int, int]
+    begins: Mapping[int, int]
+
+    def earliest(self) -> Mapping[int, int]:
+        return self.begins
+
+    def latest(self) -> Mapping[int, int]:
+        return self.ends
+
+
+def logs(ends: Mapping[int, int], begins: Mapping[int, int] | None = None, on_data_loss: OnDataLoss = "fail") -> Logs:
+    found = Logs(hs.Topology("empty"), Live(), on_data_loss)
+    source: Any = Ends(ends, begins or dict.fromkeys(ends, 0))
+    found.sources["letters"] = source
+    return found
+
+
+def at(**offsets: int) -> Clock:
+    return Clock({"letters": {int(name[1:]): offset for name, offset in offsets.items()}})
+
+
+@pytest.mark.parametrize("on_overload", get_args(OnOverload))
+def test_ten_ticks_worth_is_no_overload_yet(on_overload: OnOverload) -> None:
+    choice = logs({0: 1000}).choose(Clock(), None, 100, on_overload)
+    assert (choice.interval.start, choice.interval.end, choice.holes) == (at(p0=0), at(p0=100), {})
+    assert (choice.lag, choice.lag_after) == (1000, 900)
+
+
+def test_a_queue_reads_the_oldest_however_much_waits() -> None:
+    choice = logs({0: 10_000}).choose(Clock(), None, 100, "queue")
+    assert (choice.interval.start, choice.interval.end, choice.holes) == (at(p0=0), at(p0=100), {})
+
+
+def test_drop_skips_to_the_newest_ticks_worth() -> None:
+    choice = logs({0: 6000, 1: 2000}).choose(at(p0=0, p1=0), None, 400, "drop")
+    assert (choice.interval.start, choice.interval.end) == (at(p0=5700, p1=1900), at(p0=6000, p1=2000))
+    assert choice.holes == {"letters": {"0": [Hole(0, 5700, "dropped")], "1": [Hole(0, 1900, "dropped")]}}
+    assert (choice.lag, choice.lag_after) == (8000, 0)
+
+
+def test_sample_takes_a_tenth_and_reads_its_newest_ticks_worth() -> None:
+    choice = logs({0: 10_000}).choose(Clock(), None, 100, "sample")
+    assert (choice.interval.start, choice.interval.end) == (at(p0=900), at(p0=1000))
+    assert choice.holes == {"letters": {"0": [Hole(0, 900, "sampled")]}}
+    assert choice.lag_after == 9000
+
+
+def test_drop_does_not_go_beyond_the_target() -> None:
+    choice = logs({0: 50_000}).choose(Clock(), at(p0=5000), 100, "drop")
+    assert choice.interval.end == at(p0=5000)
+    assert choice.holes == {"letters": {"0": [Hole(0, 4900, "dropped")]}}
+
+
+def test_what_is_gone_and_what_is_dropped_are_two_holes() -> None:
+    choice = logs({0: 9000}, {0: 100}, "continue").choose(at(p0=50), None, 100, "drop")
+    assert choice.holes == {"letters": {"0": [Hole(50, 100, "gone"), Hole(100, 8900, "dropped")]}}
+    assert choice.lag_after == 0
+
+
+def test_in_a_steady_overload_one_record_in_k_is_read() -> None:
+    end, head, read = 100_000, at(p0=0), 0
+    for _ in range(200):
+        end += 300  # three times what a tick reads
+        choice = logs({0: end}).choose(head, None, 100, "sample")
+        head, read = choice.interval.end, len(choice.interval)
+    assert read == 100
+    assert choice.holes["letters"]["0"][0].end - choice.holes["letters"]["0"][0].start in range(198, 203)
+    assert choice.lag < 3100, "what waits stays as it is"
+
+
+@settings(deadline=None)
+@given(
+    ends=st.dictionaries(st.integers(0, 5), st.integers(0, 20_000), min_size=1),
+    limit=st.integers(100, 5000),
+    on_overload=st.sampled_from(get_args(OnOverload)),
+)
+def test_every_record_is_read_or_in_a_hole_and_the_target_is_reached(
+    ends: dict[int, int], limit: int, on_overload: OnOverload
+) -> None:
+    read_ahead = {partition: end + 77 for partition, end in ends.items()}
+    target = Clock({"letters": ends})
+    head, accounted = Clock(), dict.fromkeys(ends, 0)
+    for _ in range(2 + sum(ends.values()) // limit):
+        if head.covers(target):
+            break
+        choice = logs(read_ahead).choose(head, target, limit, on_overload)
+        pieces = [(p.partition, p.start, p.end) for p in choice.interval.ranges()]
+        for partition, holes in choice.holes.get("letters", {}).items():
+            pieces += [(int(partition), hole.start, hole.end) for hole in holes]
+        for partition, start, end in sorted(pieces):
+            assert start == accounted[partition]
+            accounted[partition] = end
+        assert len(choice.interval) <= limit + len(ends)
+        head = choice.interval.end
+    assert accounted == ends
+
+
+def test_a_ledger_counts_what_was_skipped_and_remembers_what_is_gone() -> None:
+    live = Live()
+    for _ in range(3):
+        holes = {"letters": {"0": [Hole(0, 10, "sampled"), Hole(10, 12, "gone")], "1": [Hole(0, 5, "dropped")]}}
+        commit = next_commit(live, "tick", 1, datetime(2026, 1, 31, tzinfo=UTC), holes=holes)
+        assert commit.skipped == 15
+        live = live.after(commit)
+    assert live.skipped == {"letters": {"0": 30, "1": 15}}
+    assert live.holes == {"letters": {"0": [Hole(10, 12)] * 3}}
