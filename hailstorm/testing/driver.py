@@ -25,11 +25,14 @@ from pyspark.sql import SparkSession
 
 from hailstorm.engine.negotiator import Negotiator
 from hailstorm.engine.session import start_session
+from hailstorm.errors import UsageError
 from hailstorm.ledger.faults import inject
 from hailstorm.ledger.ledger import Ledger
 from hailstorm.ledger.reader import open_ledger
 from hailstorm.sinks.sink import Delivery
+from hailstorm.spouts.decode.kafka_columns import in_value
 from hailstorm.spouts.log import Log
+from hailstorm.testing.surrounded import SurroundedLog
 from hailstorm.topology.settings import Settings
 from hailstorm.topology.step import Sink, Spout, Step
 from hailstorm.topology.topology import Topology
@@ -55,8 +58,8 @@ class Driver:
         self.root = Path(self._folder.name)
         self._spark = spark or start_session("hailstorm driver", self.root / "spark.log")
         self._tasks, self._settings = tasks, settings
-        spouts = [step.name for step in topology.steps if isinstance(step, Spout)]
-        self.logs = {name: Log(self.root / "logs" / name) for name in spouts}
+        spouts = [step for step in topology.steps if isinstance(step, Spout)]
+        self.logs = {step.name: _log(self.root / "logs" / step.name, step) for step in spouts}
         for log in self.logs.values():
             log.create(1)
         self.topology = _captured(topology.with_steps(self._fed_by_test))
@@ -66,9 +69,19 @@ class Driver:
             self._folder.cleanup()
             raise
 
-    def feed(self, spout: str, rows: Iterable[Mapping[str, Any] | str | bytes], partition: int = 0) -> None:
-        """Append rows to a spout's log: dicts become JSON, text and bytes are taken as they are."""
-        self.logs[spout].append(list(rows), partition=partition, partitions=partition + 1)
+    def feed(
+        self, spout: str, rows: Iterable[Mapping[str, Any] | str | bytes], partition: int = 0, **around: Any
+    ) -> None:
+        """Append rows to a spout's log: dicts become JSON, text and bytes are taken as they are.
+
+        A spout with columns from around the value is told them by name, for all these rows: `kafka_key="a"`.
+        """
+        log = self.logs[spout]
+        if isinstance(log, SurroundedLog):
+            rows = log.wrapped(rows, partition, around)
+        elif around:
+            raise UsageError(17, f"spout '{spout}' has no column '{next(iter(around))}'")
+        log.append(list(rows), partition=partition, partitions=partition + 1)
 
     def advance(self) -> int:
         """Read everything that was fed, in as many ticks as pacing makes of it. How many rows it read."""
@@ -139,6 +152,11 @@ class Driver:
         if isinstance(step, Spout):
             return replace(step, source=self.logs[step.name])
         return replace(step, sink=_Nowhere()) if isinstance(step, Sink) else step
+
+
+def _log(path: Path, spout: Spout) -> Log:
+    columns = tuple((column.name, column.type or "") for column in spout.schema)
+    return Log(path) if in_value(columns) == columns else SurroundedLog(path)
 
 
 def _captured(topology: Topology) -> Topology:

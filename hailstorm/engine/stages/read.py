@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,10 @@ import pyarrow.parquet as pq
 from hailstorm.engine.order import Seen, TaskRange
 from hailstorm.engine.stages.chain import Batches, Task
 from hailstorm.ledger.cache import read_arrow
+from hailstorm.ledger.letters import LETTER
 from hailstorm.ledger.runs import merge_runs
+from hailstorm.spouts.decode import Decoder
+from hailstorm.spouts.decode.json_lines import JsonDecoder
 
 TIME = pa.timestamp("us", tz="UTC")
 RESERVE = "_whole"  # a column that only tops have: whether what they keep is all that their table has
@@ -36,7 +39,7 @@ class ReadLog:
 
     spout: str
     source: Any
-    decoder: Callable[[pa.RecordBatch], Any] | None  # None: the source gives columns
+    decoder: Decoder | None  # None: the source gives columns
     columns: tuple[str, ...]
     event_time: str | None
     on_error: str
@@ -61,9 +64,11 @@ class ReadLog:
             columns = [records.column(name) for name in self.columns]
         else:
             decoded = self.decoder(records)
+            first = len(task.letters)
             for index, reason in decoded.bad:
                 origin = (self.spout, range_.partition, offsets[index].as_py())
                 task.refuse(self.spout, reason, self.on_error, origin, records.column("value")[index].as_py())
+            _keep_around(self.decoder, records, [index for index, _ in decoded.bad], first, task)
             columns = decoded.rows.columns
             if len(decoded.origin) != records.num_rows or decoded.bad:
                 origin_indices = pa.array(decoded.origin)
@@ -88,11 +93,29 @@ class ReadLog:
         """Without the records that are known to make a later step fail: they are dead letters of this spout."""
         offsets = records.column("offset").to_pylist()
         raw = records.column("value") if "value" in records.schema.names else pa.nulls(records.num_rows, pa.binary())
-        for index, offset in enumerate(offsets):
-            if offset in excluded:
-                origin = (self.spout, partition, offset)
-                task.refuse(self.spout, excluded[offset], self.on_error, origin, raw[index].as_py())
+        bad = [index for index, offset in enumerate(offsets) if offset in excluded]
+        first = len(task.letters)
+        for index in bad:
+            origin = (self.spout, partition, offsets[index])
+            task.refuse(self.spout, excluded[offsets[index]], self.on_error, origin, raw[index].as_py())
+        _keep_around(self.decoder, records, bad, first, task)
         return records.filter(pa.array([offset not in excluded for offset in offsets]))
+
+
+def _keep_around(decoder: Decoder | None, records: pa.RecordBatch, bad: list[int], first: int, task: Task) -> None:
+    """Move the letters from `first` on to a file of their own, with what their decoder needs besides the value.
+
+    Without that a retry could not make the same row of them. They are the letters of the records `bad`.
+    """
+    letters = task.letters[first:]
+    around = [name for name in decoder.around if name in records.schema.names] if decoder is not None else []
+    if letters and around:
+        del task.letters[first:]
+        columns = zip(zip(*letters, strict=True), LETTER, strict=True)
+        rows = pa.table([pa.array(values, field.type) for values, field in columns], schema=LETTER)
+        for name in around:
+            rows = rows.append_column(name, records.column(name).take(pa.array(bad)))
+        task.report.letters.append(task._write_file("errors", rows))
 
 
 @dataclass(frozen=True)
@@ -100,7 +123,7 @@ class ReadLetters:
     """The dead letters of one step, as rows that go into it (or, of a spout, out of it) once more."""
 
     step: str
-    decoder: Callable[[pa.RecordBatch], Any]
+    decoder: Decoder
     columns: tuple[str, ...]
     event_time: str | None  # of a spout: what it says; of another step `_time`, which its letters carry
     on_error: str
@@ -116,12 +139,20 @@ class ReadLetters:
                     yield self._rows(batch, task)
 
     def _rows(self, letters: pa.RecordBatch, task: Task) -> pa.RecordBatch:
-        count = letters.num_rows
-        records = [letters.column("offset"), pa.nulls(count, TIME), pa.nulls(count, pa.binary()), letters.column("raw")]
-        decoded = self.decoder(pa.RecordBatch.from_arrays(records, names=["offset", "time", "key", "value"]))
+        count, decoder = letters.num_rows, self.decoder
+        if self.event_time == "_time":
+            # Rows are written down whole: what was around their record is among their fields.
+            decoder = JsonDecoder(self.decoder.columns)
+        around = {name: letters.column(name) for name in letters.schema.names if name not in LETTER.names}
+        missing = {"time": pa.nulls(count, TIME), "key": pa.nulls(count, pa.binary())}
+        own = {"offset": letters.column("offset"), "value": letters.column("raw")}
+        records = pa.record_batch({**missing, **around, **own})
+        decoded = decoder(records)
+        first = len(task.letters)
         for index, reason in decoded.bad:
             origin = tuple(letters.column(name)[index].as_py() for name in ("spout", "partition", "offset"))
             task.refuse(self.step, reason, self.on_error, origin, letters.column("raw")[index].as_py())
+        _keep_around(decoder, records, [index for index, _ in decoded.bad], first, task)
         kept = pa.array(decoded.origin)
         rows = decoded.rows
         times = pa.nulls(rows.num_rows, TIME) if self.event_time is None else rows.column(self.event_time).cast(TIME)

@@ -35,6 +35,7 @@ class Decoder(ABC):
     """Turns the `value` column of records into the columns of a schema."""
 
     required: tuple[str, ...] = ()  # columns that are declared NOT NULL
+    around: tuple[str, ...] = ()  # columns of a record, beside offset and value, that the rows are made of
 
     def __init__(self, columns: Columns) -> None:
         self.columns = columns

@@ -35,6 +35,7 @@ class KafkaColumns(Decoder):
     def __init__(self, inner: Decoder, columns: Columns) -> None:
         super().__init__(columns)
         self.inner = inner
+        self.around = tuple(_AROUND[name][0] for name, _ in columns if name in _AROUND and name != "kafka_offset")
         for name, _ in columns:
             if name in _AROUND:
                 allowed = [arrow_type(_AROUND[name][1]), *([pa.string()] if name == "kafka_key" else [])]
