@@ -25,6 +25,7 @@ from hailstorm.spouts.kafka_topics import Roster, Topic, numbered
 Start = str | datetime | Mapping[Any, Any]
 
 _REFRESH = 5.0  # seconds after which new topics and partitions are looked for
+_SETTLING = 2.0  # seconds after which a topic that is not listed is believed to be gone
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ class KafkaLog:
         """What must be remembered to read the same log again: the topics by number, with their ids.
 
         The ledger keeps it with the clock and gives it back through `remembering`. It grows when topics appear.
-        Raises LogError when a topic was deleted and made again, unless the loss is accepted.
+        Raises LogError when a topic was deleted, or deleted and made again, unless the loss is accepted.
         """
         found = self._remember(self._roster().extended(self._layout().ids, accept_new))
         return found.to_json()
@@ -219,11 +220,12 @@ class KafkaLog:
         return known
 
     def _ask(self, now: float) -> _Layout:
-        names = list(self.topics)
-        if self.pattern is not None:
-            admin, complaints = self.cluster.admin()
-            with self.cluster.understood(self._who, complaints):
-                there = sorted(admin.list_topics(timeout=PATIENCE).topics)
+        there = self._listed()
+        if self.pattern is None:
+            # What was there once is gone; what never was is asked for, and so complained about.
+            seen = {topic.name for topic in self._roster().topics if topic.id}
+            names = [name for name in self.topics if name in there or name not in seen]
+        else:
             names = [name for name in there if re.fullmatch(self.pattern, name) and not name.startswith("__")]
         if not names:
             return _Layout({}, {}, now)
@@ -236,6 +238,17 @@ class KafkaLog:
             {name: len(found[name].partitions) for name in names},
             now,
         )
+
+    def _listed(self) -> list[str]:
+        """The names of all topics. One that seems to be gone is looked for again: a broker may just have started."""
+        admin, complaints = self.cluster.admin()
+        until = time.monotonic() + _SETTLING
+        while True:
+            with self.cluster.understood(self._who, complaints):
+                there = sorted(admin.list_topics(timeout=PATIENCE).topics)
+            if not self._roster().gone(there) or time.monotonic() > until:
+                return there
+            time.sleep(0.2)
 
 
 _lock = threading.Lock()

@@ -9,7 +9,7 @@ docs/decisions/0030-kafka.md says why.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from hailstorm.errors import LogError
@@ -40,13 +40,23 @@ class Roster:
     def to_json(self) -> dict[str, str]:
         return {str(number): f"{topic.name}:{topic.id}" for number, topic in enumerate(self.topics)}
 
-    def extended(self, found: Mapping[str, str], accept_new: bool = False) -> Roster:
+    def extended(self, found: Mapping[str, str], accept_loss: bool = False) -> Roster:
         """With the topics that are there now (name -> id) and have no number yet, in their order.
 
-        Raises LogError when a name now belongs to another topic; with `accept_new` that one gets a new number, and
-        what the old one still held is lost.
+        Raises LogError when a topic is gone, or its name now belongs to another one. With `accept_loss` what it still
+        held is lost, and a number waits for the topic that may get its name.
         """
         topics = list(self.topics)
+        for name in self.gone(found):
+            if not accept_loss:
+                raise LogError(
+                    39,
+                    f"topic '{name}' was deleted since it was last read",
+                    hint="What it held and nobody had read is lost.\n"
+                    "To go on without it, and read it from its beginning when it is made again: "
+                    "--on-data-loss continue",
+                )
+            topics.append(Topic(name))
         for name, id in found.items():
             same_name = [number for number, topic in enumerate(topics) if topic.name == name]
             if any(topics[number].id == id for number in same_name):
@@ -54,7 +64,7 @@ class Roster:
             unseen = [number for number in same_name if not topics[number].id]
             if unseen:
                 topics[unseen[0]] = Topic(name, id)
-            elif same_name and not accept_new:
+            elif same_name and not accept_loss:
                 raise LogError(
                     36,
                     f"topic '{name}' was deleted and made again since it was last read",
@@ -65,6 +75,11 @@ class Roster:
             else:
                 topics.append(Topic(name, id))
         return Roster(tuple(topics))
+
+    def gone(self, found: Collection[str]) -> list[str]:
+        """The names of topics that were read and are not there now, except where that has been accepted."""
+        newest = {topic.name: topic.id for topic in self.topics}
+        return [name for name, id in newest.items() if id and name not in found]
 
     def number(self, name: str, id: str) -> int:
         return self.topics.index(Topic(name, id))

@@ -57,6 +57,7 @@ def values(source: Kafka, start: int, end: int, partition: int = 0) -> list[Any]
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """New topics and partitions are looked for at every question."""
     monkeypatch.setattr(kafka, "_REFRESH", 0.0)
+    monkeypatch.setattr(kafka, "_SETTLING", 0.3)
 
 
 class TestGaps:
@@ -172,7 +173,7 @@ class TestTopics:
         remembered = source.roster()
         assert source.latest() == {0: 5}
         topics.delete(topic)
-        with pytest.raises(LogError, match="is not there"):
+        with pytest.raises(LogError, match=f"topic '{topic}' was deleted"):
             source.latest()
         topics.create(topic)
         topics.write(topic, some(7, "new"))
@@ -186,6 +187,26 @@ class TestTopics:
         source = source.remembering(source.roster(accept_new=True))
         assert source.latest() == {10_000: 7}
         assert values(source, 0, 7, 10_000) == some(7, "new")
+
+    def test_a_topic_of_several_that_was_deleted_is_told_until_that_is_accepted(
+        self, topics: Topics, at_once: None
+    ) -> None:
+        kept, lost = topics.new("kept"), topics.new("lost")
+        source = Kafka([kept, lost], servers=topics.server.servers)
+        source = source.remembering(source.roster())
+        topics.delete(lost)
+        for ask in (source.latest, source.roster):
+            with pytest.raises(LogError, match=f"topic '{lost}' was deleted") as caught:
+                ask()
+            assert "--on-data-loss continue" in str(caught.value)
+        source = source.remembering(source.roster(accept_new=True))
+        assert source.latest() == {0: 0}
+        assert source.roster() == source.remembered
+        topics.create(lost)
+        topics.write(lost, some(3))
+        source = source.remembering(source.roster())
+        assert source.latest() == {0: 0, 20_000: 3}
+        assert values(source, 0, 3, 20_000) == some(3)
 
     def test_offsets_that_retention_took_are_holes(self, topics: Topics) -> None:
         topic = topics.new("holes", 2)

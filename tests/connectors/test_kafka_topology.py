@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import hailstorm as hs
+from hailstorm.engine.progress import Progress
 from hailstorm.engine.run import run_topology
 from hailstorm.errors import HailstormError
 from hailstorm.spouts import kafka
@@ -65,6 +66,7 @@ def test_counts_go_from_topic_to_topic_over_several_runs(spark: SparkSession, to
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """New topics and partitions are looked for at every question."""
     monkeypatch.setattr(kafka, "_REFRESH", 0.0)
+    monkeypatch.setattr(kafka, "_SETTLING", 0.3)
 
 
 def by_topic(source: hs.Kafka) -> hs.Topology:
@@ -91,6 +93,34 @@ def test_topics_of_a_pattern_keep_their_numbers_over_runs(
         kafka._rosters.clear()  # as in a new process: only the ledger remembers
         run_topology(storm, ledger=tmp_path / "ledger", until="caught-up")
         assert counts(tmp_path / "ledger") == expected
+
+
+def test_a_topic_of_a_pattern_that_is_deleted_while_it_is_read_stops_the_run_until_the_user_says_so(
+    spark: SparkSession, topics: Topics, tmp_path: Path, at_once: None
+) -> None:
+    storm, ledger = by_topic(hs.Kafka(pattern="lake-.*", servers=topics.server.servers, metadata=True)), tmp_path / "l"
+    for name in ("lake-como", "lake-bled"):
+        topics.create(name)
+        topics.write(name, [b"x"] * 4)
+
+    def delete_when_it_was_read(progress: Progress) -> None:
+        if progress.commit and "lake-bled" in topics.admin.list_topics(timeout=10).topics:
+            topics.delete("lake-bled")
+
+    with pytest.raises(HailstormError, match="topic 'lake-bled' was deleted") as caught:
+        run_topology(storm, ledger=ledger, on_progress=delete_when_it_was_read)
+    assert "--on-data-loss continue" in str(caught.value)
+    topics.write("lake-como", [b"x"] * 2)
+    kafka._rosters.clear()  # as in a new process: only the ledger remembers
+    with pytest.raises(HailstormError, match="topic 'lake-bled' was deleted"):
+        run_topology(storm, ledger=ledger, until="caught-up")
+    run_topology(storm, ledger=ledger, until="caught-up", on_data_loss="continue")
+    assert counts(ledger) == {"lake-como": 6, "lake-bled": 4}
+    # Once accepted it is accepted; and when the topic is made again it is read from its beginning.
+    topics.create("lake-bled")
+    topics.write("lake-bled", [b"x"] * 3)
+    run_topology(storm, ledger=ledger, until="caught-up")
+    assert counts(ledger) == {"lake-como": 6, "lake-bled": 7}
 
 
 def test_a_hole_and_a_topic_that_was_made_again_stop_the_run_until_the_user_says_so(
