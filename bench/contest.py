@@ -1,7 +1,8 @@
 """A contest: entrants take turns, so that whatever else the machine does hits all of them.
 
 Each entrant is a peer with a work in a process of its own. In every round each one runs a burst of ticks, in an
-order that rotates. A ratio is taken within a round and the median over the rounds is what counts.
+order that rotates. A ratio is taken within a round and the median over the rounds is what counts. An outsider is a
+peer that needs other packages than ours: a plain script, run by the interpreter of its own environment.
 """
 
 from __future__ import annotations
@@ -29,6 +30,24 @@ class Entrant:
     peer: str
     work: Work
     options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def command(self) -> list[str]:
+        return [sys.executable, "-m", "bench.host", self.peer, self.work.to_json(), json.dumps(dict(self.options))]
+
+
+@dataclass(frozen=True)
+class Outsider:
+    """It understands the orders that `bench/host.py` does. `options` is the one argument of its script."""
+
+    label: str
+    python: Path
+    script: Path
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def command(self) -> list[str]:
+        return [str(self.python), str(self.script), json.dumps(dict(self.options))]
 
 
 @dataclass(frozen=True)
@@ -58,11 +77,14 @@ class Series:
 
     @property
     def quartiles_ms(self) -> tuple[float, float]:
+        if len(self.milliseconds) == 1:  # a quick run
+            return self.median_ms, self.median_ms
         first, _, third = statistics.quantiles(self.milliseconds, n=4, method="inclusive")
         return first, third
 
     @property
     def rows_per_second(self) -> float:
+        """0 where ticks have no rows, but are times of something else."""
         return self.rounds[0][0].rows / self.median_ms * 1000
 
     @property
@@ -103,12 +125,11 @@ def ratio(above: Series, below: Series) -> Ratio:
 class Host:
     """The parent's end of a peer's process."""
 
-    def __init__(self, entrant: Entrant) -> None:
+    def __init__(self, entrant: Entrant | Outsider) -> None:
         self.label = entrant.label
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - lives as long as the process
-        options = json.dumps(dict(entrant.options))
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "bench.host", entrant.peer, entrant.work.to_json(), options],
+            entrant.command,
             cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True,
         )  # fmt: skip
 
@@ -117,13 +138,13 @@ class Host:
         return self._process.pid
 
     def prepare(self) -> Mapping[str, float]:
-        return dict(self._ask(do="prepare"))
+        return dict(self.ask(do="prepare"))
 
     def burst(self, ticks: int) -> tuple[Tick, ...]:
-        return tuple(Tick(**tick) for tick in self._ask(do="burst", ticks=ticks))
+        return tuple(Tick(**tick) for tick in self.ask(do="burst", ticks=ticks))
 
     def figures(self) -> Mapping[str, float]:
-        return dict(self._ask(do="figures"))
+        return dict(self.ask(do="figures"))
 
     def kill(self) -> None:
         """kill -9, as a machine that goes away would."""
@@ -138,7 +159,8 @@ class Host:
         except subprocess.TimeoutExpired:
             self.kill()
 
-    def _ask(self, **order: Any) -> Any:
+    def ask(self, **order: Any) -> Any:
+        """An order that only this peer knows; the others have a method."""
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
@@ -159,14 +181,16 @@ class Host:
         self.close()
 
 
-def run_contest(entrants: Sequence[Entrant], effort: Effort, say: Callable[[str], None]) -> dict[str, Series]:
+def run_contest(
+    entrants: Sequence[Entrant | Outsider], effort: Effort, say: Callable[[str], None]
+) -> dict[str, Series]:
     """All entrants, in turns. The answer has a series by label."""
     hosts = [Host(entrant) for entrant in entrants]
     rounds: dict[str, list[tuple[Tick, ...]]] = {host.label: [] for host in hosts}
     figures: dict[str, dict[str, float]] = {}
     try:
         for host in hosts:  # one after another: two that fill their state at once would only be slower
-            say(f"{host.label}: fill the state")
+            say(f"{host.label}: start and warm up")
             figures[host.label] = dict(host.prepare())
             host.burst(effort.warm_up)
         for number in range(effort.rounds):

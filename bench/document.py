@@ -29,10 +29,11 @@ def _table(results: Sequence[dict[str, Any]]) -> list[str]:
         for number, series in enumerate(result["series"]):
             low, high = series["quartiles_ms"]
             measured, required = verdicts[number] if number < len(verdicts) else ("", "")
+            rate = f"{series['rows_per_second']:,.0f}" if series["rows_per_second"] else ""
             name = f"**{result['bench']}**: {result['title']}" if number == 0 else ""
             lines.append(
                 f"| {name} | {series['label']} | {series['median_ms']:,.0f} | {low:,.0f} - {high:,.0f} "
-                f"| {series['rows_per_second']:,.0f} | {measured} | {required} |"
+                f"| {rate} | {measured} | {required} |"
             )
         for measured, required in verdicts[len(result["series"]) :]:
             lines.append(f"| | | | | | {measured} | {required} |")

@@ -24,6 +24,9 @@ PEERS = {
     "batch": "bench.peers.batch:Batch",
     "hailstorm": "bench.peers.hailstorm:Hailstorm",
     "mapper": "bench.peers.mapper:Mapper",
+    "kafka-reader": "bench.peers.kafka_reader:KafkaReader",
+    "kafka-counter": "bench.peers.kafka_counter:KafkaCounter",
+    "kafka-live": "bench.peers.kafka_counter:KafkaLive",
 }
 
 

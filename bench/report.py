@@ -21,7 +21,7 @@ def show(console: Console, bench: Bench, outcome: Outcome) -> None:
             series.label,
             f"{series.median_ms:,.0f}",
             f"{low:,.0f} - {high:,.0f}",
-            f"{series.rows_per_second:,.0f}",
+            f"{series.rows_per_second:,.0f}" if series.rows_per_second else "",
             parts,
         )
     console.print(table)
