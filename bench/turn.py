@@ -26,7 +26,7 @@ Arrival = tuple[int, int]  # when it was written and when it arrived, in microse
 
 
 class Turn:
-    """A consumer that listens from now on. `produce` starts the producer; `arrivals` ends both."""
+    """A consumer that listens from now on. `produce` starts the producer, `arrivals` waits for both."""
 
     def __init__(self, servers: str, source: str, target: str) -> None:
         self._servers, self._source = servers, source
@@ -38,11 +38,13 @@ class Turn:
     def produce(self, rate: int, seconds: int, keys: int) -> None:
         self._producer = _start("produce", self._servers, self._source, str(rate), str(seconds), str(keys))
 
-    def arrivals(self) -> list[Arrival]:
+    def arrivals(self) -> tuple[int, list[Arrival]]:
+        """When the producer began, and all that has arrived: also what an earlier turn has left."""
         assert self._producer is not None
-        assert self._producer.wait(60) == 0, "the producer failed"
+        began, _ = self._producer.communicate(timeout=60)
+        assert self._producer.returncode == 0, "the producer failed"
         said, _ = self._consumer.communicate("enough\n", timeout=60)
-        return [(written, arrived) for written, arrived in json.loads(said)]
+        return int(began), [(written, arrived) for written, arrived in json.loads(said)]
 
     def end(self) -> None:
         for process in (self._producer, self._consumer):
@@ -51,12 +53,9 @@ class Turn:
                 process.wait()
 
 
-def latencies_ms(arrivals: Sequence[Arrival], settle: float, seconds: float) -> list[float]:
-    """Of what was written in the `seconds` after the first `settle` seconds."""
-    if not arrivals:
-        return []
-    first = min(written for written, _ in arrivals) + settle * 1e6
-    return [(arrived - written) / 1e3 for written, arrived in arrivals if first <= written < first + seconds * 1e6]
+def latencies_ms(arrivals: Sequence[Arrival], start: float, end: float) -> list[float]:
+    """Of what was written between these times, in microseconds."""
+    return [(arrived - written) / 1e3 for written, arrived in arrivals if start <= written < end]
 
 
 def percentiles(latencies: Sequence[float]) -> tuple[float, float]:
@@ -72,6 +71,7 @@ def _start(*words: str) -> subprocess.Popen[str]:
 
 def _produce(servers: str, topic: str, rate: int, seconds: int, keys: int) -> None:
     producer = Producer({"bootstrap.servers": servers, "log_level": 2, "linger.ms": 1})
+    print(time.time_ns() // 1000)
     began = time.monotonic()
     for number in range(rate * seconds):
         wait = began + number / rate - time.monotonic()

@@ -77,9 +77,11 @@ def _turn(host: Host, servers: str, topics: tuple[str, str], seconds: int) -> tu
     try:
         turn.produce(WORK.rows, _SETTLE + seconds, WORK.keys)
         host.burst(_SETTLE + seconds + _REST)
-        latencies = latencies_ms(turn.arrivals(), _SETTLE, seconds)
+        began, arrivals = turn.arrivals()
     finally:
         turn.end()
+    start = began + _SETTLE * 1e6
+    latencies = latencies_ms(arrivals, start, start + seconds * 1e6)
     wanted = WORK.rows * seconds
     # A key that comes twice in a tick is one count; and the last records may be late, but not many.
     assert len(latencies) > 0.9 * wanted, f"{host.label}: only {len(latencies):,} of {wanted:,} records came out"
