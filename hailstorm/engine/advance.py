@@ -197,6 +197,8 @@ def _job_failed(error: PySparkException | Py4JJavaError) -> RunError:
     if isinstance(error, _SQL_ERRORS):
         return _sql_failed(error)
     cause = _cause(error)
+    if "HS-RUN-010" in cause:  # an expression that Arrow computes
+        return _expression_failed(cause.partition("HS-RUN-010")[2].strip())
     if "No space left on device" in cause:
         hint = "The disk is full. Nothing of this tick was committed; make room and run again."
         return RunError(8, f"a tick could not be written: {cause}", hint=hint)
@@ -212,9 +214,13 @@ def _sql_failed(error: PySparkException) -> RunError:
     """An expression of the user's that fails on a row: Spark says why, and quotes it."""
     why, _, rest = str(error).partition(" SQLSTATE")
     quoted = [line for line in rest.splitlines()[1:] if line and not line.startswith(("==", "^", " "))]
+    return _expression_failed(f"an SQL expression fails on a row: {why}" + (f" In: {quoted[0]}" if quoted else ""))
+
+
+def _expression_failed(what: str) -> RunError:
     failure = RunError(
         10,
-        f"an SQL expression fails on a row: {why}" + (f" In: {quoted[0]}" if quoted else ""),
+        what,
         hint="Nothing of this tick was committed. Let it give null on such rows (try_cast, try_divide, nullif),\n"
         "or leave them out before it (where).",
     )

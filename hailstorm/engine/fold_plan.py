@@ -16,8 +16,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_type
 
 from hailstorm.algebra.monoid import AnyMonoid, Monoid, Pieces, SqlMonoid, TypeRefused
+from hailstorm.engine.expressions import Column, Expression, in_arrow
 from hailstorm.engine.flow import Flow, arrow_schema
 from hailstorm.engine.own import OwnMerge, OwnPresent
+from hailstorm.engine.stages.compute import AddColumns
 from hailstorm.engine.stages.deposit import RefuseNullKeys
 from hailstorm.engine.stages.fold import FOUND, MEMBERS, OLD, PRIOR, STATE, Cell, FoldShape, LookUp, WriteFold
 from hailstorm.engine.stages.group import GroupRows, Lifted, can_reduce
@@ -70,11 +72,7 @@ class FoldPlan:
         )
         self.keys = {name: arrow_schema(rows).field(name) for name in self.step.key}
         values = pa.schema([(b.name, b.cell.value_type) for b in bound])
-        lifts = self._lifts_in_arrow(bound)
-        if lifts is None:
-            delta = self.flow.over(self._aggregated(rows, bound))
-        else:
-            delta = self.flow.then(GroupRows(self.step.key, lifts))
+        delta = self._grouped_in_arrow(bound) or self.flow.over(self._aggregated(rows, bound))
         return self._written(delta, bound, shape), values, self._rejects(rows)
 
     def key_field(self, name: str) -> pa.Field:
@@ -101,25 +99,38 @@ class FoldPlan:
         grouped = rows.groupBy(*(f"`{name}`" for name in self.step.key)).agg(*lifts, *extra)
         return grouped.withColumn(HASH, F.xxhash64(*(f"`{name}`" for name in self.step.key)))
 
-    def _lifts_in_arrow(self, bound: list[Bound]) -> tuple[Lifted, ...] | None:
-        """How to aggregate in the pass that holds the rows; None when the JVM has to.
+    def _grouped_in_arrow(self, bound: list[Bound]) -> Flow | None:
+        """Aggregate in the pass that holds the rows; None when the JVM has to.
 
-        One task holds all rows of a key. Inputs must be columns as they are, and of types whose order and equality
-        are the same in Arrow and in Spark.
+        One task holds all rows of a key. Inputs must be expressions that Arrow computes as Spark does, and of types
+        whose order and equality are the same in both.
         """
         flow, types = self.flow, self.flow.schema
         if self.tasks > 1 or not flow.stages or not all(can_hash(types.field(name).type) for name in self.step.key):
             return None
         lifts = []
+        computed: dict[str, Expression] = {}
         for b in bound:
             lift = b.pieces.arrow.lift if b.pieces.arrow else None
-            if lift is None or b.cell.merge is None or not all(name in types.names for name in b.monoid.inputs):
+            inputs = [in_arrow(text, types) for text in b.monoid.inputs]
+            if lift is None or b.cell.merge is None:
                 return None
+            names = []
+            for expression in inputs:
+                if expression is None or expression.type != self.inputs[expression.text]:
+                    return None
+                if isinstance(expression.node, Column):
+                    names.append(expression.node.name)
+                else:
+                    names.append(f"_in_{expression.text}")
+                    computed[names[-1]] = expression
             extreme = any(function in ("min", "max") for _, function in lift.aggregates)
-            if extreme and not can_reduce([types.field(name).type for name in b.monoid.inputs]):
+            if extreme and not can_reduce([expression.type for expression in inputs if expression is not None]):
                 return None
-            lifts.append(Lifted(b.name, b.monoid.inputs, lift))
-        return tuple(lifts)
+            lifts.append(Lifted(b.name, tuple(names), lift))
+        if computed:
+            flow = flow.then(AddColumns(tuple(computed), tuple(computed.values())))
+        return flow.then(GroupRows(self.step.key, tuple(lifts)))
 
     def _written(self, delta: Flow, bound: list[Bound], shape: FoldShape) -> Flow:
         flow = delta.then(LookUp(shape), self._looked_up_schema(bound))
@@ -168,6 +179,7 @@ class FoldPlan:
         texts = [text for monoid in self.step.monoids.values() for text in monoid.inputs]
         asked = rows.selectExpr(*(f"({text}) AS _{i}" for i, text in enumerate(texts))) if texts else None
         types = iter([f.dataType.simpleString() for f in asked.schema.fields] if asked is not None else [])
+        self.inputs = dict(zip(texts, arrow_schema(asked).types if asked is not None else [], strict=True))
         return [self._bind(rows, n, m, tuple(next(types) for _ in m.inputs)) for n, m in self.step.monoids.items()]
 
     def _bind(self, rows: DataFrame, name: str, monoid: AnyMonoid, types: tuple[str, ...]) -> Bound:
@@ -226,7 +238,7 @@ class TableFoldPlan(FoldPlan):
         counted = F.expr("sum(IF(_live, 1L, 0L))") if self.replaces else F.sum(F.expr(f"CAST({SIGN} AS BIGINT)"))
         return [counted.alias(MEMBERS)]
 
-    def _lifts_in_arrow(self, bound: list[Bound]) -> tuple[Lifted, ...] | None:
+    def _grouped_in_arrow(self, bound: list[Bound]) -> Flow | None:
         return None  # rows that go are the JVM's to subtract
 
     def _signed(self) -> DataFrame:

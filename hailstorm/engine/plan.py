@@ -22,11 +22,13 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 
+from hailstorm.engine.expressions import in_arrow
 from hailstorm.engine.flow import Flow, arrow_schema
 from hailstorm.engine.fold_plan import FoldPlan, TableFoldPlan
 from hailstorm.engine.order import Inbox
 from hailstorm.engine.shipping import ship_by_value
 from hailstorm.engine.stages.bolt import BatchBolt, RowBolt
+from hailstorm.engine.stages.compute import KeepWhere, SelectColumns
 from hailstorm.engine.stages.deposit import Deposit
 from hailstorm.engine.stages.read import HIDDEN, ReadChanges, ReadLetters, ReadLog, ReadScratch
 from hailstorm.engine.stages.top import KeepTop
@@ -222,21 +224,33 @@ class Compiler:
     def _where(self, step: Where) -> None:
         def wanted(flow: Flow) -> Flow:
             df = flow.dataframe()
-            kept = wanted_changes(df, step, self._values(step)) if step.is_table else df.where(step.predicate)
+            if step.is_table:
+                return flow.over(wanted_changes(df, step, self._values(step))).named(step.name)
+            kept = df.where(step.predicate)
+            predicate = in_arrow(step.predicate, flow.schema) if flow.stages else None
+            if predicate is not None and predicate.type == pa.bool_():
+                return flow.then(KeepWhere(predicate)).named(step.name)
             return flow.over(kept).named(step.name)
 
         self._publish_mapped(step, wanted)
 
     def _select(self, step: Select) -> None:
-        def selected(flow: Flow) -> Flow:
+        def mapped(flow: Flow) -> Flow:
             df = flow.dataframe()
             if step.is_table:
                 upstream = self.topology.step(step.inputs[0])
                 return flow.over(selected_changes(df, step, self._values(upstream))).named(step.name)
             made = [f"{text} AS {_quoted(name)}" for name, text in step.expressions.items()]
-            return flow.over(df.selectExpr(*made, *HIDDEN.names)).named(step.name)
+            selected = flow.over(df.selectExpr(*made, *HIDDEN.names)).named(step.name)
+            found = [in_arrow(text, flow.schema) for text in step.expressions.values()] if flow.stages else []
+            expressions = tuple(expression for expression in found if expression is not None)
+            types = [selected.schema.field(name).type for name in step.expressions]
+            if [expression.type for expression in expressions] != types:
+                return selected
+            stage = SelectColumns(tuple(step.expressions), expressions)
+            return flow.then(stage, selected.schema).named(step.name)
 
-        self._publish_mapped(step, selected)
+        self._publish_mapped(step, mapped)
 
     def _publish_mapped(self, step: Where | Select, mapped: Callable[[Flow], Flow]) -> None:
         source = step.inputs[0]
