@@ -25,7 +25,8 @@ def errors(
 ) -> None:
     """List dead letters: records that did not decode, rows on which user code raised, and rows that a sink rejected.
 
-    --retry needs an app file, and a topology that is not running. Letters that fail again stay.
+    --retry needs an app file, and a topology that is not running. Letters that fail again stay. A row that a sink
+    rejected is offered to it again, unless its key has changed since.
 
     \b
     Examples:
@@ -63,11 +64,14 @@ def _retry(target: str, json: bool) -> None:
     from hailstorm.engine.run import retry_errors
 
     with ProgressDisplay() as display:
-        count, again = retry_errors(app.topology, on_progress=display)
+        done = retry_errors(app.topology, on_progress=display)
     if json:
-        print_json({"retried": count, "failed": again})
-    else:
-        out.print(f"{count - again:,} of {count:,} dead letters went through; {again:,} failed again.")
+        print_json({"retried": done.letters, "failed": done.failed, "outdated": done.outdated})
+        return
+    through = done.letters - done.failed
+    out.print(f"{through:,} of {done.letters:,} dead letters went through; {done.failed:,} failed again.")
+    if done.outdated:
+        out.print(f"{done.outdated:,} rows that a sink rejected were out of date: their keys have changed since.")
 
 
 def _text(raw: bytes | None) -> str | None:

@@ -33,13 +33,12 @@ import pyarrow as pa
 
 from hailstorm.errors import HailstormError, SinkError, TransientSinkError
 from hailstorm.ledger import faults
-from hailstorm.sinks.sink import KIND, OLD, Delivery, Rejected
+from hailstorm.sinks.sink import KIND, OLD, Delivery, Rejected, a_tenth_of_many
 from hailstorm.sinks.values import json_text, python_rows
 from hailstorm.topology import step
 from hailstorm.topology.arrow_types import arrow_schema
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 30.0  # seconds
-_REJECTED_LIMIT, _MANY_ROWS = 0.1, 100  # more than this part of at least so many rows is no accident
 _STOP_WAIT = 10.0  # how long `stop` waits for a delivery that is under way
 
 
@@ -61,9 +60,15 @@ class Outbox(Protocol):
     def newest(self) -> int:
         """The newest commit's number, or 0."""
 
-    def store_rejected(self, sink: str, commit: int, rows: Sequence[tuple[str, bytes]]) -> None:
-        """Keep the reason and the content of rows as dead letters. Durable when it returns; replaces an earlier call
-        for the same commit."""
+    def is_retry(self, commit: int) -> bool:
+        """Whether this commit gives dead letters their second chance."""
+
+    def store_rejected(self, sink: str, commit: int, letters: Sequence[tuple[str, bytes]], rows: pa.Table) -> None:
+        """Keep rows as dead letters, each with its reason and its content for people. Durable when it returns;
+        replaces an earlier call for the same commit."""
+
+    def forget_rejected(self, sink: str, commit: int) -> None:
+        """Take an earlier call for this commit back, if there was one."""
 
 
 @dataclass(frozen=True)
@@ -187,6 +192,7 @@ class _Courier:
         self.stopping, self.hurry = False, False
         self.delivery: Delivery | None = None  # while the sink is open
         self.rows = pa.table({})  # what is being delivered
+        self.is_first = True  # since the sink was opened
         # A daemon, because a sink that hangs must not keep the process from ending.
         self.thread = threading.Thread(target=self._run, name=f"deliver {sink.name}", daemon=True)
 
@@ -228,6 +234,9 @@ class _Courier:
         assert self.delivery is not None
         began = time.monotonic()
         rows = self.rows = _fitting(self.outbox.read(files), self.delivery)
+        if self.is_first:
+            # An attempt that was cut off has perhaps rejected rows that are taken now.
+            self.outbox.forget_rejected(self.name, commit)
         faults.fault("before-delivery")
         if self.mode == "at-most-once":
             self.outbox.store_cursor(self.name, commit)
@@ -240,22 +249,28 @@ class _Courier:
             raise
         if self.mode != "at-most-once":
             self._store_cursor(commit, is_last or self.stopping)
+        self.is_first = False
         faults.fault("after-delivery")
         self._change(cursor=commit, failing=None, attempt=0, seconds=time.monotonic() - began)
 
     def _reject(self, commit: int, rejected: Sequence[Rejected]) -> None:
-        if self.rows.num_rows >= _MANY_ROWS and len(rejected) > _REJECTED_LIMIT * self.rows.num_rows:
+        if len(rejected) > self._most_rejected(commit, self.rows.num_rows):
             raise SinkError(
                 13,
                 f"sink '{self.name}' rejects {len(rejected)} of {self.rows.num_rows} rows of commit {commit}, "
-                f"more than {_REJECTED_LIMIT:.0%}: that is no bad row but a bad target or topology",
+                "more than 10%: that is no bad row but a bad target or topology",
                 at=self.step.at,
                 hint=f"The first reason: {rejected[0].reason}\nThe rows wait in the outbox until it is mended.",
             )
-        contents = python_rows(self.rows.take([row.row for row in rejected]))
-        letters = [(row.reason, json_text(content).encode()) for row, content in zip(rejected, contents, strict=True)]
-        self.outbox.store_rejected(self.name, commit, letters)
+        rows = self.rows.take([row.row for row in rejected])
+        contents = (json_text(content).encode() for content in python_rows(rows))
+        letters = [(row.reason, content) for row, content in zip(rejected, contents, strict=True)]
+        self.outbox.store_rejected(self.name, commit, letters, rows)
         self._change(rejected=self.progress.rejected + len(rejected))
+
+    def _most_rejected(self, commit: int, rows: int) -> int:
+        """Rows that get a second chance may all fail again: that says nothing new about the target."""
+        return rows if self.outbox.is_retry(commit) else a_tenth_of_many(commit, rows)
 
     def _store_cursor(self, commit: int, is_last: bool) -> None:
         if self.sink.keeps_cursor:
@@ -268,9 +283,10 @@ class _Courier:
             self.outbox.store_cursor(self.name, commit)
 
     def _open(self) -> None:
-        delivery = Delivery(self.topology, self.name, _columns(self.step), self.step.key, self._reject)
+        columns = columns_of(self.step)
+        delivery = Delivery(self.topology, self.name, columns, self.step.key, self._reject, self._most_rejected)
         self.sink.open(delivery)
-        self.delivery = delivery
+        self.delivery, self.is_first = delivery, True
         cursor = (self.sink.cursor() or 0) if self.sink.keeps_cursor else 0
         if cursor > self.newest:
             raise SinkError(
@@ -317,7 +333,7 @@ class _Courier:
             self.on_change(self.name, state)
 
 
-def _columns(sink: step.Sink) -> pa.Schema:
+def columns_of(sink: step.Sink) -> pa.Schema:
     """What the sink is to prepare for. Every type is known: the negotiator has filled them in."""
     return arrow_schema((column.name, column.type or "string") for column in sink.schema)
 

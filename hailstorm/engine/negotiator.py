@@ -32,14 +32,15 @@ from hailstorm.clock.clock import Clock, Interval
 from hailstorm.clock.watermark import Patience, Watermark
 from hailstorm.engine.advance import Outcome, advance, first_failure
 from hailstorm.engine.choosing import Choice, Logs
-from hailstorm.engine.delivery import Deliverer, retry_wait
+from hailstorm.engine.delivery import Deliverer, columns_of, retry_wait
 from hailstorm.engine.evolution import evolution, require_consent
 from hailstorm.engine.housekeeping import Housekeeper
 from hailstorm.engine.isolation import Excluded, poisoned_records
 from hailstorm.engine.outbox import LedgerOutbox
 from hailstorm.engine.pacing import Pace
 from hailstorm.engine.plan import Plan, compile_topology
-from hailstorm.engine.progress import OnProgress, Progress, Summary, ignore_progress
+from hailstorm.engine.progress import OnProgress, Progress, Retried, Summary, ignore_progress
+from hailstorm.engine.second_chance import second_chance
 from hailstorm.engine.stages.members import members_of
 from hailstorm.errors import RunError, TransientLogError
 from hailstorm.ledger.commit import Commit, StepShape
@@ -134,8 +135,8 @@ class Negotiator:
         self._housekeeper = Housekeeper(self.ledger, keys)
         self._housekeeper.start()
         # Only Spark knows the types of what an SQL step selects; by now it has told them.
-        sinks = [replace(sink, schema=_schema(plan.schemas[sink.inputs[0]])) for sink in self._sinks]
-        self._deliverer = Deliverer(self.topology.name, sinks, self._outbox)
+        self._sinks = [replace(sink, schema=_schema(plan.schemas[sink.inputs[0]])) for sink in self._sinks]
+        self._deliverer = Deliverer(self.topology.name, self._sinks, self._outbox)
         self._deliverer.start()
         self._enter(State.CHOOSING)
 
@@ -225,11 +226,35 @@ class Negotiator:
         self._enter(State.CHOOSING)
         return True
 
-    def retry(self) -> tuple[int, int]:
-        """Give dead letters their second chance, as one commit. How many there were, and how many failed again."""
+    def retry(self) -> Retried:
+        """Give dead letters their second chance: first rows that sinks rejected, then records, each as one commit."""
+        rejected, records = self._retry_rejected(), self._retry_records()
+        return Retried(rejected.letters + records.letters, rejected.failed + records.failed, rejected.outdated)
+
+    def _retry_rejected(self) -> Retried:
+        if not self._count_rejected():
+            return Retried()
+        # What a sink has not got yet may be rejected, too: it must have got all, or its rows wait for another retry.
+        self._deliverer.drain(_DRAIN_SECONDS)
+        states = self._deliverer.states()
+        ready = [sink for sink in self._sinks if not states[sink.name].behind and states[sink.name].stopped is None]
+        offered = second_chance(self.ledger, {sink.name: (columns_of(sink), sink.key) for sink in ready})
+        waiting = self._count_rejected() - offered.rows - offered.outdated
+        if offered.retried:
+            head, now = self.ledger.head, datetime.now(UTC)
+            fields = {"outbox": offered.outbox, "retried_rejects": offered.retried}
+            self._made(next_commit(head, "retry", self._epoch, now, **fields))
+            self._deliverer.notify(self.ledger.head.commit)
+            self._deliverer.drain(_DRAIN_SECONDS)
+        return Retried(offered.rows + waiting, self._count_rejected(), offered.outdated)
+
+    def _count_rejected(self) -> int:
+        return sum(letters.num_rows for letters in self.ledger.rejected(self.ledger.head))
+
+    def _retry_records(self) -> Retried:
         files = self.ledger.head.dead_letters
         if not files:
-            return 0, 0
+            return Retried()
         self._enter(State.ADVANCING)
         now = datetime.now(UTC)
         position = self.position()
@@ -254,7 +279,7 @@ class Negotiator:
         )
         self._after_tick(outcome, 0, 1.0)
         self._enter(State.CHOOSING)
-        return sum(file.rows for file in files), sum(file.rows for file in outcome.letters)
+        return Retried(sum(file.rows for file in files), sum(file.rows for file in outcome.letters))
 
     def position(self) -> Clock:
         return self.ledger.head.position()

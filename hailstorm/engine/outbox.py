@@ -29,7 +29,7 @@ class LedgerOutbox:
         head = self._ledger.head
         found: list[tuple[int, tuple[str, ...]]] = []
         for number in range(after + 1, head.outboxes.get(sink, 0) + 1):
-            commit = self._recent.get(number) or self._ledger.read_commit(number)
+            commit = self._commit(number)
             if commit is not None and commit.outbox.get(sink):
                 found.append((number, tuple(file.path for file in commit.outbox[sink])))
                 if len(found) == _AT_ONCE:
@@ -49,5 +49,15 @@ class LedgerOutbox:
     def newest(self) -> int:
         return self._ledger.head.commit
 
-    def store_rejected(self, sink: str, commit: int, rows: Sequence[tuple[str, bytes]]) -> None:
-        self._ledger.store_rejected(sink, commit, rows)
+    def is_retry(self, commit: int) -> bool:
+        found = self._commit(commit)
+        return found is not None and found.reason == "retry"
+
+    def store_rejected(self, sink: str, commit: int, letters: Sequence[tuple[str, bytes]], rows: pa.Table) -> None:
+        self._ledger.store_rejected(sink, commit, letters, rows)
+
+    def forget_rejected(self, sink: str, commit: int) -> None:
+        self._ledger.forget_rejected(sink, commit)
+
+    def _commit(self, number: int) -> Commit | None:
+        return self._recent.get(number) or self._ledger.read_commit(number)

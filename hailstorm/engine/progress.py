@@ -52,6 +52,15 @@ class Summary:
     seconds: float
 
 
+@dataclass(frozen=True)
+class Retried:
+    """What a retry of dead letters has done."""
+
+    letters: int = 0  # that got their second chance
+    failed: int = 0  # of those, again: they stay
+    outdated: int = 0  # rejected rows whose key has changed since: they were dropped
+
+
 OnProgress = Callable[[Progress], None]
 
 

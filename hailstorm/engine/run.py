@@ -20,7 +20,7 @@ from hailstorm.clock.clock import Clock
 from hailstorm.engine.choosing import Logs, OnDataLoss
 from hailstorm.engine.java import means_that_java_has_ended
 from hailstorm.engine.negotiator import Negotiator
-from hailstorm.engine.progress import OnProgress, Progress, Summary, ignore_progress
+from hailstorm.engine.progress import OnProgress, Progress, Retried, Summary, ignore_progress
 from hailstorm.engine.session import start_session
 from hailstorm.errors import RunError
 from hailstorm.ledger.lease import Lease
@@ -63,16 +63,15 @@ def retry_errors(
     conf: Mapping[str, str] | None = None,
     accept: tuple[str, ...] = (),
     on_progress: OnProgress = ignore_progress,
-) -> tuple[int, int]:
-    """Run the dead letters of a ledger once more through a mended topology, and merge what they give.
-
-    Gives how many there were, and how many failed again (those stay dead letters). The topology may not be running.
+) -> Retried:
+    """Run the dead letters of a ledger once more through a mended topology, and merge what they give; offer rows that
+    sinks rejected to them again. What fails again stays a dead letter. The topology may not be running.
     """
     with _running(topology, ledger, {}, master, conf, accept, on_progress) as (negotiator, _, _):
         negotiator.start()
-        counts = negotiator.retry()
+        done = negotiator.retry()
         negotiator.stop()
-        return counts
+        return done
 
 
 @contextmanager

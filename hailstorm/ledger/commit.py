@@ -84,6 +84,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     outbox: dict[str, tuple[DataFile, ...]] = {}
     dead_letters: tuple[DataFile, ...] = ()
     retried: tuple[str, ...] = ()
+    retried_rejects: dict[str, int] = {}  # sink -> the last commit whose rejected rows are in this outbox again
     steps: dict[str, StepShape] | None = None
     fingerprints: dict[str, str] | None = None
     since: dict[str, dict[str, dict[str, int]]] | None = None

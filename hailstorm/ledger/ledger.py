@@ -20,7 +20,7 @@ from hailstorm.errors import FencedError, LedgerError
 from hailstorm.ledger.cache import RunCache
 from hailstorm.ledger.commit import FORMAT, Commit, commit_name, decode, encode, refuse_newer_format
 from hailstorm.ledger.faults import fault
-from hailstorm.ledger.letters import REJECTED, encode_letters
+from hailstorm.ledger.letters import LETTER, REJECTED, encode_rejected
 from hailstorm.ledger.live import Live
 from hailstorm.ledger.store import LocalStore
 
@@ -142,21 +142,35 @@ class Ledger:
     def store_cursor(self, sink: str, commit: int) -> None:
         self.store.put(f"cursors/{sink}.json", msgspec.json.encode({"sink": sink, "commit": commit}))
 
-    def store_rejected(self, sink: str, commit: int, rows: Sequence[tuple[str, bytes]]) -> None:
+    def store_rejected(self, sink: str, commit: int, letters: Sequence[tuple[str, bytes]], rows: pa.Table) -> None:
         """Dead letters of a sink: rows of a commit that its target refused, each with the reason.
 
         Not part of a commit: delivery writes them, after the commit that they come from, and the same again when that
         commit is delivered again.
         """
-        self.store.put(f"{REJECTED}/{sink}/{commit:020d}.parquet", encode_letters(sink, rows))
+        self.store.put(_rejected_name(sink, commit), encode_rejected(sink, letters, rows))
 
-    def rejected(self) -> Iterator[pa.Table]:
-        """The dead letters of all sinks, one table per sink and commit."""
+    def forget_rejected(self, sink: str, commit: int) -> None:
+        self.store.delete(_rejected_name(sink, commit))
+
+    def rejected(self, live: Live | None = None) -> Iterator[pa.Table]:
+        """The dead letters of all sinks that were not retried, one table per sink and commit."""
+        live = live or self.newest()
         for sink in self.store.list(REJECTED):
-            for name in self.store.list(f"{REJECTED}/{sink}"):
-                data = self.store.get(f"{REJECTED}/{sink}/{name}")
-                if data is not None:
-                    yield pq.read_table(pa.BufferReader(data))
+            for _, table in self.rejected_by(sink, live):
+                yield table.select(LETTER.names)
+
+    def rejected_by(self, sink: str, live: Live) -> Iterator[tuple[int, pa.Table]]:
+        """The dead letters of one sink that were not retried, by commit, with the rows themselves."""
+        for name in self.store.list(f"{REJECTED}/{sink}"):
+            commit = int(name.partition(".")[0])
+            data = self.store.get(f"{REJECTED}/{sink}/{name}") if commit > live.retried.get(sink, 0) else None
+            if data is not None:
+                yield commit, pq.read_table(pa.BufferReader(data))
+
+
+def _rejected_name(sink: str, commit: int) -> str:
+    return f"{REJECTED}/{sink}/{commit:020d}.parquet"
 
 
 def cannot_write(error: OSError) -> LedgerError:

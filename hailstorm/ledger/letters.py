@@ -19,11 +19,14 @@ LETTER = pa.schema(
     ]
 )
 REJECTED = "rejected"  # a folder per sink, a file per commit
+ROW = "row"  # what a sink rejected, as it was in the outbox: for its second chance
 
 
-def encode_letters(step: str, rows: Sequence[tuple[str, bytes]]) -> bytes:
-    """A Parquet file of (reason, content); what leaves a topology may come from many records, so none is named."""
-    letters = [{"step": step, "reason": reason, "raw": raw} for reason, raw in rows]
+def encode_rejected(sink_name: str, letters: Sequence[tuple[str, bytes]], rows: pa.Table) -> bytes:
+    """A Parquet file of (reason, content) and row; what leaves a topology may come from many records: none is named."""
+    table = pa.Table.from_pylist(
+        [{"step": sink_name, "reason": reason, "raw": raw} for reason, raw in letters], schema=LETTER
+    )
     sink = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_pylist(letters, schema=LETTER), sink)
+    pq.write_table(table.append_column(ROW, rows.to_struct_array()), sink)
     return bytes(sink.getvalue())

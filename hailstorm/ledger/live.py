@@ -28,6 +28,7 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
     since: dict[str, dict[str, dict[str, int]]] = {}
     outboxes: dict[str, int] = {}  # the last commit that has rows for each sink
     dead_letters: tuple[DataFile, ...] = ()
+    retried: dict[str, int] = {}  # sink -> the last commit whose rejected rows have had their second chance
     rosters: dict[str, dict[str, str]] = {}
     holes: Holes = {}  # offsets that were gone before they were read
     skipped: dict[str, dict[str, int]] = {}  # spout -> partition -> offsets left out on overload; commits name them
@@ -58,6 +59,7 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
             since=self.since if commit.since is None else commit.since,
             outboxes={**self.outboxes, **{sink: commit.commit for sink, files in commit.outbox.items() if files}},
             dead_letters=(*(file for file in self.dead_letters if file.path not in retried), *commit.dead_letters),
+            retried={**self.retried, **commit.retried_rejects},
             rosters=self.rosters if commit.rosters is None else commit.rosters,
             holes=_with_holes(self.holes, commit.holes) if commit.holes else self.holes,
             skipped=_added(self.skipped, skipped_in(commit.holes)) if commit.holes else self.skipped,

@@ -63,10 +63,9 @@ class LedgerReader:
 
     def errors(self) -> pa.Table:
         """Dead letters that were not retried, oldest first, and then the rows that sinks rejected."""
-        tables = [
-            pq.read_table(self._ledger.store.path(file.path)).select(LETTER.names) for file in self.live().dead_letters
-        ]
-        rejected = self._ledger.rejected()
+        live = self.live()
+        tables = [pq.read_table(self._ledger.store.path(file.path)).select(LETTER.names) for file in live.dead_letters]
+        rejected = self._ledger.rejected(live)
         return pa.concat_tables([LETTER.empty_table(), *(table.cast(LETTER) for table in tables), *rejected])
 
     def rejected(self) -> int:

@@ -6,26 +6,24 @@ while another one has it open, delivery waits. Needs the extra `duckdb`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
+import numpy as np
 import pyarrow as pa
 
 from hailstorm.errors import SinkError, TransientSinkError
-from hailstorm.ledger import faults
-from hailstorm.sinks.files import check_local, full_disk, prepare_file, wrong_place
-from hailstorm.sinks.session import Session
-from hailstorm.sinks.sink import KIND, Delivery
-from hailstorm.sinks.tables import Mode, Target, check_columns, check_mode, quoted, target
+from hailstorm.sinks.files import full_disk, wrong_place
+from hailstorm.sinks.rejecting import rejected_rows
+from hailstorm.sinks.sink import KIND, Rejected
+from hailstorm.sinks.table_file import OpenTable, TableFile, run
+from hailstorm.sinks.tables import Target, check_columns, quoted
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-_CURSORS = """CREATE TABLE IF NOT EXISTS hailstorm_cursors
-    (topology VARCHAR NOT NULL, sink VARCHAR NOT NULL, commit_number BIGINT NOT NULL)"""
 _TRANSIENT = (
     "TransactionException",
     "ConnectionException",
@@ -33,80 +31,35 @@ _TRANSIENT = (
     "FatalException",
     "InternalException",
 )
+_OF_A_ROW = ("ConstraintException", "ConversionException", "OutOfRangeException")
 _FULL = ("no space left", "file too large", "disk full", "quota")
 _WRONG_PLACE = ("not a valid duckdb", "permission denied", "read-only", "is a directory", "not a directory")
 
 
-@dataclass
-class _Open:
-    connection: DuckDBPyConnection
-    delivery: Delivery
-    target: Target | None = None  # known at the latest when the first rows come
+class _Undo(Exception):
+    """Ends a transaction that was only a trial."""
 
 
 @dataclass(frozen=True)
-class DuckDB:
+class DuckDB(TableFile["DuckDBPyConnection"]):
     """`mode` is upsert (one row per key) or append; without it, tables are upserted and streams appended."""
 
-    path: str | Path
-    table: str
-    mode: Mode | None = None
-    keeps_cursor: ClassVar[bool] = True
-    _session: Session[_Open] = field(default_factory=Session, init=False, repr=False, compare=False)
+    kind: ClassVar[str] = "duckdb"
+    begin: ClassVar[str] = "BEGIN TRANSACTION"
 
-    def __post_init__(self) -> None:
-        check_local(self.path)
-        check_mode(self.mode)
+    def _connect(self) -> DuckDBPyConnection:
+        try:
+            import duckdb
+        except ImportError as error:
+            raise SinkError(
+                2, "the DuckDB sink needs a package that is missing", hint="pip install hailstorm[duckdb]"
+            ) from error
+        return duckdb.connect(str(self.path))
 
-    def open(self, delivery: Delivery) -> None:
-        path = Path(self.path)
-        prepare_file(path)
-        with self._clear_errors():
-            session = _Open(_connect(path), delivery)
-            try:
-                with _transaction(session.connection):
-                    _run(session.connection, _CURSORS)
-                    if delivery.key:
-                        session.target = self._prepare(session, changes=True)
-            except BaseException:
-                session.connection.close()
-                raise
-        self._session.begin(session)
-
-    def cursor(self) -> int | None:
-        with self._clear_errors():
-            return _cursor(self._session.get())
-
-    def deliver(self, commit: int, rows: pa.Table) -> None:
-        session = self._session.get()
-        with self._clear_errors(), _transaction(session.connection):
-            stored = _cursor(session)
-            if (stored or 0) >= commit:
-                return
-            wanted = session.target or self._prepare(session, changes=KIND in rows.column_names)
-            self._write(session.connection, wanted, rows)
-            _store_cursor(session, commit, is_new=stored is None)
-            faults.fault("during-delivery")
-        session.target = wanted  # not before: a rollback takes a new table away again
-
-    def close(self) -> None:
-        session = self._session.end()
-        if session is not None:
-            session.connection.close()
-
-    def resolve(self, folder: Path) -> DuckDB:
-        return replace(self, path=folder / self.path)
-
-    def describe(self) -> Mapping[str, Any]:
-        return {"sink": "duckdb", "path": str(self.path), "table": self.table, "mode": self.mode}
-
-    def _prepare(self, session: _Open, changes: bool) -> Target:
-        """Create the table when it is missing; otherwise check that it fits."""
-        wanted = target(session.delivery, self.mode, changes)
-        connection = session.connection
+    def _create(self, connection: DuckDBPyConnection, wanted: Target) -> None:
         with _registered(connection, wanted.columns.empty_table()):
-            needed = {row[0]: row[1] for row in _run(connection, "DESCRIBE hailstorm_rows")}
-            found = _run(
+            needed = {row[0]: row[1] for row in run(connection, "DESCRIBE hailstorm_rows")}
+            found = run(
                 connection,
                 "SELECT column_name, data_type FROM duckdb_columns() "
                 "WHERE table_name = ? AND schema_name = current_schema() AND database_name = current_database() "
@@ -114,10 +67,9 @@ class DuckDB:
                 self.table,
             )
             if found:
-                check_columns(f"table '{self.table}' in {self.path}", needed, {row[0]: row[1] for row in found})
+                check_columns(self._place, needed, {row[0]: row[1] for row in found})
             else:
-                _run(connection, f"CREATE TABLE {quoted(self.table)} AS SELECT * FROM hailstorm_rows")
-        return wanted
+                run(connection, f"CREATE TABLE {quoted(self.table)} AS SELECT * FROM hailstorm_rows")
 
     def _write(self, connection: DuckDBPyConnection, wanted: Target, rows: pa.Table) -> None:
         name = quoted(self.table)
@@ -126,59 +78,73 @@ class DuckDB:
             same = [f"old.{quoted(column)} IS NOT DISTINCT FROM new.{quoted(column)}" for column in wanted.key]
             with _registered(connection, wanted.removed(rows) if same else rows):
                 where = " AND ".join(same) or "true"
-                _run(connection, f"DELETE FROM {name} AS old USING hailstorm_rows AS new WHERE {where}")
+                run(connection, f"DELETE FROM {name} AS old USING hailstorm_rows AS new WHERE {where}")
         with _registered(connection, wanted.added(rows)):
-            _run(connection, f"INSERT INTO {name} BY NAME SELECT * FROM hailstorm_rows")
+            run(connection, f"INSERT INTO {name} BY NAME SELECT * FROM hailstorm_rows")
 
-    @contextmanager
-    def _clear_errors(self) -> Iterator[None]:
+    def _deliver_acceptable(self, session: OpenTable[DuckDBPyConnection], commit: int, rows: pa.Table) -> None:
+        """DuckDB has no savepoints, so every attempt is a transaction of its own that is undone."""
+        most = session.delivery.most_rejected(commit, rows.num_rows)
+        numbers = np.arange(rows.num_rows)  # of the rows that may be good
+        refused: dict[int, str] = {}
+
+        def leave_out(found: list[Rejected]) -> None:
+            nonlocal numbers
+            refused.update((int(numbers[one.row]), one.reason) for one in found)
+            numbers = np.delete(numbers, [one.row for one in found])
+
+        def alone(start: int, stop: int) -> str | None:
+            return self._trial(session, rows.take(numbers[start:stop]))
+
+        leave_out(rejected_rows(rows.num_rows, alone, most))
+        if len(refused) <= most and self._trial(session, rows.take(numbers)) is not None:
+            taken: list[int] = []  # each would be taken alone, but not all of them together
+
+            def after_others(start: int, stop: int) -> str | None:
+                reason = self._trial(session, rows.take([*taken, *numbers[start:stop]]))
+                if reason is None:
+                    taken.extend(numbers[start:stop])
+                return reason
+
+            leave_out(rejected_rows(len(numbers), after_others, most - len(refused)))
+        if refused:
+            session.delivery.reject(commit, [Rejected(row, reason) for row, reason in sorted(refused.items())])
+        self._transact(session, commit, rows.take(numbers), self._write)
+
+    def _trial(self, session: OpenTable[DuckDBPyConnection], rows: pa.Table) -> str | None:
+        """Why the table does not take these rows; None when it does."""
         try:
-            yield
+            with self._transaction(session.connection):
+                wanted = session.target or self._prepare(session, changes=KIND in rows.column_names)
+                self._write(session.connection, wanted, rows)
+                raise _Undo
+        except _Undo:
+            return None
         except Exception as error:
-            # duckdb may not be installed, so its errors are known by their module and name.
-            if not type(error).__module__.lstrip("_").startswith("duckdb"):
+            reason = self._row_reason(error)
+            if reason is None:
                 raise
-            raise _sink_error(error, f"table '{self.table}' in {self.path}") from error
+            return reason
 
+    def _row_reason(self, error: Exception) -> str | None:
+        return str(error) if type(error).__name__ in _OF_A_ROW else None
 
-def _connect(path: Path) -> DuckDBPyConnection:
-    try:
-        import duckdb
-    except ImportError as error:
-        raise SinkError(
-            2, "the DuckDB sink needs a package that is missing", hint="pip install hailstorm[duckdb]"
-        ) from error
-    return duckdb.connect(str(path))
-
-
-def _run(connection: DuckDBPyConnection, statement: str, *parameters: object) -> list[tuple[Any, ...]]:
-    """Run it to its end: DuckDB refuses other work while a result is half read."""
-    return connection.execute(statement, parameters).fetchall()
-
-
-def _cursor(session: _Open) -> int | None:
-    stored = "SELECT max(commit_number) FROM hailstorm_cursors WHERE topology = ? AND sink = ?"
-    ((commit,),) = _run(session.connection, stored, session.delivery.topology, session.delivery.sink)
-    return None if commit is None else int(commit)
-
-
-def _store_cursor(session: _Open, commit: int, is_new: bool) -> None:
-    if is_new:
-        store = "INSERT INTO hailstorm_cursors (commit_number, topology, sink) VALUES (?, ?, ?)"
-    else:
-        store = "UPDATE hailstorm_cursors SET commit_number = ? WHERE topology = ? AND sink = ?"
-    _run(session.connection, store, commit, session.delivery.topology, session.delivery.sink)
-
-
-@contextmanager
-def _transaction(connection: DuckDBPyConnection) -> Iterator[None]:
-    connection.begin()
-    try:
-        yield
-    except BaseException:
-        connection.rollback()
-        raise
-    connection.commit()
+    def _sink_error(self, error: Exception) -> SinkError | None:
+        # duckdb may not be installed, so its errors are known by their module and name.
+        if not type(error).__module__.lstrip("_").startswith("duckdb"):
+            return None
+        text, name = str(error).lower(), type(error).__name__
+        if any(word in text for word in _FULL):
+            return full_disk(self._place, error)
+        if "lock" in text and name == "IOException":
+            return TransientSinkError(
+                6, f"{self._place} is open in another program", hint=f"It is tried again. {error}"
+            )
+        if any(word in text for word in _WRONG_PLACE):
+            return wrong_place(self._place, error)
+        if name in ("IOException", *_TRANSIENT):
+            return TransientSinkError(6, f"cannot write to {self._place} now: {error}")
+        return SinkError(11, f"{self._place} does not take the rows: {error}")
 
 
 @contextmanager
@@ -188,16 +154,3 @@ def _registered(connection: DuckDBPyConnection, rows: pa.Table) -> Iterator[None
     yield
     # Not after an error: in an aborted transaction this would fail, too, and hide the reason.
     connection.unregister("hailstorm_rows")
-
-
-def _sink_error(error: Exception, place: str) -> SinkError:
-    text, name = str(error).lower(), type(error).__name__
-    if any(word in text for word in _FULL):
-        return full_disk(place, error)
-    if "lock" in text and name == "IOException":
-        return TransientSinkError(6, f"{place} is open in another program", hint=f"It is tried again. {error}")
-    if any(word in text for word in _WRONG_PLACE):
-        return wrong_place(place, error)
-    if name in ("IOException", *_TRANSIENT):
-        return TransientSinkError(6, f"cannot write to {place} now: {error}")
-    return SinkError(11, f"{place} does not take the rows: {error}")

@@ -191,9 +191,10 @@ class Postgres:
                 return reason
             return None
 
-        rejected = rejected_rows(rows.num_rows, attempt)
+        delivery = session.delivery
+        rejected = rejected_rows(rows.num_rows, attempt, delivery.most_rejected(commit, rows.num_rows))
         if rejected:
-            session.delivery.reject(commit, rejected)
+            delivery.reject(commit, rejected)
 
     def _check_route(self, delivery: Delivery, changes: bool) -> None:
         # The change of a row that moves to another table would leave the old one behind, and a delete has no values.

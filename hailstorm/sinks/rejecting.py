@@ -12,15 +12,15 @@ from hailstorm.sinks.sink import Rejected
 Attempt = Callable[[int, int], str | None]
 
 
-def rejected_rows(count: int, attempt: Attempt) -> list[Rejected]:
+def rejected_rows(count: int, attempt: Attempt, most: int) -> list[Rejected]:
     """Write the rows [0, count) but those that are refused, in order.
 
     `attempt(start, stop)` writes a range whole and gives None, or writes nothing of it and gives the reason. The search
-    ends early when so many rows are refused that delivery stops the sink for it (see Delivery.reject).
+    ends early when more than `most` rows are refused: then delivery stops the sink (see Delivery.most_rejected).
     """
     rejected: list[Rejected] = []
     ranges = [(0, count)]
-    while ranges and len(rejected) <= max(99, count // 10):
+    while ranges and len(rejected) <= most:
         start, stop = ranges.pop()
         reason = attempt(start, stop) if start < stop else None
         if reason is None:

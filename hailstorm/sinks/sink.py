@@ -33,6 +33,11 @@ def stop_at_rejected(commit: int, rejected: Sequence[Rejected]) -> None:
     raise SinkError(11, f"the target does not take row {first.row} of commit {commit}: {first.reason}")
 
 
+def a_tenth_of_many(commit: int, rows: int) -> int:
+    """More than a tenth of at least a hundred rows is no accident."""
+    return rows if rows < 100 else rows // 10
+
+
 @dataclass(frozen=True)
 class Delivery:
     """What a sink is opened with.
@@ -42,7 +47,8 @@ class Delivery:
 
     `reject(commit, rows)` makes dead letters of single rows that the target refuses; the sink goes on without them.
     It is called once per attempt, before the cursor moves, because it is durable when it returns: a crash in between
-    repeats it for the same commit, and then the newer call counts. It raises when too many rows are rejected.
+    repeats it for the same commit, and then the newer call counts. It raises when it is more than
+    `most_rejected(commit, rows)` of so many rows.
     """
 
     topology: str
@@ -50,6 +56,7 @@ class Delivery:
     schema: pa.Schema
     key: tuple[str, ...]
     reject: Callable[[int, Sequence[Rejected]], None] = field(default=stop_at_rejected, repr=False, compare=False)
+    most_rejected: Callable[[int, int], int] = field(default=a_tenth_of_many, repr=False, compare=False)
 
 
 @runtime_checkable

@@ -7,109 +7,53 @@ values JSON text (sinks/values.py). The file is in WAL mode, so that others can 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pyarrow as pa
 
 from hailstorm.errors import SinkError, TransientSinkError
-from hailstorm.ledger import faults
-from hailstorm.sinks.files import check_local, full_disk, prepare_file, wrong_place
-from hailstorm.sinks.session import Session
-from hailstorm.sinks.sink import KIND, Delivery
-from hailstorm.sinks.tables import Mode, Target, check_columns, check_mode, quoted, target
+from hailstorm.sinks.files import full_disk, wrong_place
+from hailstorm.sinks.rejecting import rejected_rows
+from hailstorm.sinks.table_file import OpenTable, TableFile, run
+from hailstorm.sinks.tables import Target, check_columns, quoted
 from hailstorm.sinks.values import plain_values
 
 _WAIT_FOR_LOCK = 5.0  # seconds; after that, delivery waits and tries again
-_CURSORS = """CREATE TABLE IF NOT EXISTS hailstorm_cursors
-    (topology TEXT NOT NULL, sink TEXT NOT NULL, commit_number INTEGER NOT NULL, PRIMARY KEY (topology, sink))"""
-
-
-@dataclass
-class _Open:
-    connection: sqlite3.Connection
-    delivery: Delivery
-    target: Target | None = None  # known at the latest when the first rows come
+_OF_A_ROW = ("SQLITE_CONSTRAINT", "SQLITE_TOOBIG", "SQLITE_MISMATCH")
 
 
 @dataclass(frozen=True)
-class Sqlite:
+class Sqlite(TableFile[sqlite3.Connection]):
     """`mode` is upsert (one row per key) or append; without it, tables are upserted and streams appended."""
 
-    path: str | Path
-    table: str
-    mode: Mode | None = None
-    keeps_cursor: ClassVar[bool] = True
-    _session: Session[_Open] = field(default_factory=Session, init=False, repr=False, compare=False)
+    kind: ClassVar[str] = "sqlite"
+    begin: ClassVar[str] = "BEGIN IMMEDIATE"
 
-    def __post_init__(self) -> None:
-        check_local(self.path)
-        check_mode(self.mode)
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self.path, timeout=_WAIT_FOR_LOCK, isolation_level=None)
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
-    def open(self, delivery: Delivery) -> None:
-        path = Path(self.path)
-        prepare_file(path)
-        with self._clear_errors():
-            connection = sqlite3.connect(path, timeout=_WAIT_FOR_LOCK, isolation_level=None)
-            session = _Open(connection, delivery)
-            try:
-                connection.execute("PRAGMA journal_mode = WAL")
-                with _transaction(connection):
-                    connection.execute(_CURSORS)
-                    if delivery.key:
-                        session.target = self._prepare(session, changes=True)
-            except BaseException:
-                connection.close()
-                raise
-        self._session.begin(session)
-
-    def cursor(self) -> int | None:
-        with self._clear_errors():
-            return _cursor(self._session.get())
-
-    def deliver(self, commit: int, rows: pa.Table) -> None:
-        session = self._session.get()
-        connection, delivery = session.connection, session.delivery
-        with self._clear_errors(), _transaction(connection):
-            if (_cursor(session) or 0) >= commit:
-                return
-            wanted = session.target or self._prepare(session, changes=KIND in rows.column_names)
-            self._write(connection, wanted, rows)
-            connection.execute(
-                "INSERT OR REPLACE INTO hailstorm_cursors VALUES (?, ?, ?)", (delivery.topology, delivery.sink, commit)
-            )
-            faults.fault("during-delivery")
-        session.target = wanted  # not before: a rollback takes a new table away again
-
-    def close(self) -> None:
-        session = self._session.end()
-        if session is not None:
-            session.connection.close()
-
-    def resolve(self, folder: Path) -> Sqlite:
-        return replace(self, path=folder / self.path)
-
-    def describe(self) -> Mapping[str, Any]:
-        return {"sink": "sqlite", "path": str(self.path), "table": self.table, "mode": self.mode}
-
-    def _prepare(self, session: _Open, changes: bool) -> Target:
-        """Create the table when it is missing; otherwise check that it fits."""
-        wanted = target(session.delivery, self.mode, changes)
+    def _create(self, connection: sqlite3.Connection, wanted: Target) -> None:
         needed = {column.name: _sql_type(column.type) for column in wanted.columns}
-        name, run = quoted(self.table), session.connection.execute
-        found = {row[1]: _affinity(row[2]) for row in run(f"PRAGMA table_info({name})")}
+        name = quoted(self.table)
+        found = {row[1]: _affinity(row[2]) for row in run(connection, f"PRAGMA table_info({name})")}
         if found:
-            check_columns(f"table '{self.table}' in {self.path}", needed, found)
+            check_columns(self._place, needed, found)
         else:
-            run(f"CREATE TABLE {name} ({', '.join(f'{quoted(column)} {kind}' for column, kind in needed.items())})")
+            columns = ", ".join(f"{quoted(column)} {kind}" for column, kind in needed.items())
+            run(connection, f"CREATE TABLE {name} ({columns})")
         if wanted.upsert and wanted.key:
             # An index and no primary key: a single INTEGER primary key would turn a null key into a made-up number.
             index = quoted(f"hailstorm_key_of_{self.table}")
-            run(f"CREATE UNIQUE INDEX IF NOT EXISTS {index} ON {name} ({', '.join(map(quoted, wanted.key))})")
-        return wanted
+            key = ", ".join(map(quoted, wanted.key))
+            run(connection, f"CREATE UNIQUE INDEX IF NOT EXISTS {index} ON {name} ({key})")
 
     def _write(self, connection: sqlite3.Connection, wanted: Target, rows: pa.Table) -> None:
         name = quoted(self.table)
@@ -123,33 +67,45 @@ class Sqlite:
         insert = f"INSERT INTO {name} ({', '.join(map(quoted, columns))}) VALUES ({places})"
         connection.executemany(insert, _parameters(wanted.added(rows)))
 
-    @contextmanager
-    def _clear_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.Error as error:
-            raise _sink_error(error, f"table '{self.table}' in {self.path}") from error
+    def _deliver_acceptable(self, session: OpenTable[sqlite3.Connection], commit: int, rows: pa.Table) -> None:
+        """With a savepoint for each attempt, until the bad rows are alone."""
 
+        def write(connection: sqlite3.Connection, wanted: Target, rows: pa.Table) -> None:
+            def attempt(start: int, stop: int) -> str | None:
+                connection.execute("SAVEPOINT attempt")
+                try:
+                    self._write(connection, wanted, rows.slice(start, stop - start))
+                except Exception as error:
+                    reason = self._row_reason(error)
+                    if reason is None or not connection.in_transaction:  # a trigger may end the whole transaction
+                        raise
+                    connection.execute("ROLLBACK TO attempt")
+                    return reason
+                connection.execute("RELEASE attempt")
+                return None
 
-def _cursor(session: _Open) -> int | None:
-    row = session.connection.execute(
-        "SELECT commit_number FROM hailstorm_cursors WHERE topology = ? AND sink = ?",
-        (session.delivery.topology, session.delivery.sink),
-    ).fetchone()
-    return None if row is None else int(row[0])
+            delivery = session.delivery
+            rejected = rejected_rows(rows.num_rows, attempt, delivery.most_rejected(commit, rows.num_rows))
+            if rejected:
+                delivery.reject(commit, rejected)
 
+        self._transact(session, commit, rows, write)
 
-@contextmanager
-def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        # Some errors (a full disk) have rolled back already.
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
+    def _row_reason(self, error: Exception) -> str | None:
+        name = getattr(error, "sqlite_errorname", None) or ""
+        return str(error) if name.startswith(_OF_A_ROW) else None
+
+    def _sink_error(self, error: Exception) -> SinkError | None:
+        if not isinstance(error, sqlite3.Error):
+            return None
+        name = getattr(error, "sqlite_errorname", "") or ""
+        if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+            return TransientSinkError(6, f"{self._place} is locked by another program", hint="It is tried again.")
+        if name.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
+            return full_disk(self._place, error)
+        if name.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM", "SQLITE_NOTADB", "SQLITE_CORRUPT")):
+            return wrong_place(self._place, error)
+        return SinkError(11, f"{self._place} does not take the rows: {error}")
 
 
 def _parameters(rows: pa.Table) -> Iterator[Sequence[Any]]:
@@ -178,14 +134,3 @@ def _affinity(declared: str) -> str:
         if any(word in declared for word in words):
             return kind
     return declared or "BLOB"
-
-
-def _sink_error(error: sqlite3.Error, place: str) -> SinkError:
-    name = getattr(error, "sqlite_errorname", "") or ""
-    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-        return TransientSinkError(6, f"{place} is locked by another program", hint="It is tried again.")
-    if name.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
-        return full_disk(place, error)
-    if name.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM", "SQLITE_NOTADB", "SQLITE_CORRUPT")):
-        return wrong_place(place, error)
-    return SinkError(11, f"{place} does not take the rows: {error}")

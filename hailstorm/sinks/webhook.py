@@ -82,10 +82,11 @@ class Webhook:
         session = self._session.get()
         prefix = f"{session.delivery.topology}/{session.delivery.sink}/{commit}"
         entries = [_entry(f"{prefix}/{number}", row) for number, row in enumerate(plain_rows(rows))]
+        most = session.delivery.most_rejected(commit, len(entries))
         rejected: list[Rejected] = []
         for start in range(0, len(entries), self.batch):
             post = partial(self._post, session, commit, entries, start)
-            found = rejected_rows(min(self.batch, len(entries) - start), post)
+            found = rejected_rows(min(self.batch, len(entries) - start), post, most)
             rejected += [Rejected(start + one.row, one.reason) for one in found]
         if rejected:
             session.delivery.reject(commit, rejected)

@@ -126,7 +126,8 @@ class Driver:
 
     def retry(self) -> tuple[int, int]:
         """Give the dead letters their second chance. How many there were, and how many failed again."""
-        return self._negotiator.retry()
+        done = self._negotiator.retry()
+        return done.letters, done.failed
 
     @property
     def watermark(self) -> datetime | None:

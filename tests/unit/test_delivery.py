@@ -41,6 +41,7 @@ class MemoryOutbox:
     page: int = 100
     newest_commit: int = 0
     rejected: dict[tuple[str, int], list[tuple[str, bytes]]] = field(default_factory=dict)
+    retries: set[int] = field(default_factory=set)
 
     def commit(self, *words: str) -> int:
         self.newest_commit += 1
@@ -68,8 +69,15 @@ class MemoryOutbox:
     def newest(self) -> int:
         return self.newest_commit
 
-    def store_rejected(self, sink: str, commit: int, rows: Sequence[tuple[str, bytes]]) -> None:
-        self.rejected[sink, commit] = list(rows)
+    def is_retry(self, commit: int) -> bool:
+        return commit in self.retries
+
+    def store_rejected(self, sink: str, commit: int, letters: Sequence[tuple[str, bytes]], rows: pa.Table) -> None:
+        assert rows.num_rows == len(letters)
+        self.rejected[sink, commit] = list(letters)
+
+    def forget_rejected(self, sink: str, commit: int) -> None:
+        self.rejected.pop((sink, commit), None)
 
 
 @dataclass
@@ -408,7 +416,8 @@ class Picky(Recorder):
         if bad:
             assert self.delivery is not None
             self.delivery.reject(commit, [Rejected(number, "has a !") for number in bad])
-        super().deliver(commit, rows.take([number for number in range(len(words)) if number not in bad]))
+        good = [number for number in range(len(words)) if number not in bad]
+        super().deliver(commit, rows.take(pa.array(good, pa.int64())))
 
 
 def test_a_rejected_row_is_a_dead_letter_of_its_sink_and_stops_nobody() -> None:
@@ -443,10 +452,29 @@ def test_a_sink_that_rejects_more_than_a_tenth_of_many_rows_stops() -> None:
     assert (picky.got, outbox.rejected) == ([], {})
 
 
+def test_rows_that_get_a_second_chance_may_all_be_rejected_again() -> None:
+    outbox, picky = MemoryOutbox(), Picky()
+    outbox.retries.add(outbox.commit(*["!b"] * 150))
+    outbox.commit("a")
+    state = run_once(outbox, sink_step(picky))
+    assert (state.stopped, state.rejected, picky.got) == (None, 150, [(2, "a")])
+
+
+def test_what_an_attempt_rejected_that_was_cut_off_is_forgotten_when_it_is_taken_at_last() -> None:
+    outbox, picky = MemoryOutbox(), Picky(before=[KeyError("killed")])
+    outbox.commit("a", "!b")
+    run_once(outbox, sink_step(picky))
+    assert list(outbox.rejected) == [("board", 1)]
+    mended = Recorder()
+    run_once(outbox, sink_step(mended))
+    assert (mended.got, outbox.rejected) == ([(1, "a"), (1, "!b")], {})
+
+
 def test_the_ledger_shows_rejected_rows_among_the_dead_letters(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "ledger", create=True)
     for _ in range(2):  # the same commit again replaces its letters
-        LedgerOutbox(ledger).store_rejected("board", 7, [("too long", b'{"word":"rain"}')])
+        rows = pa.table({"word": ["rain"]})
+        LedgerOutbox(ledger).store_rejected("board", 7, [("too long", b'{"word":"rain"}')], rows)
     assert open_ledger(tmp_path / "ledger").errors().to_pylist() == [
         {"spout": None, "partition": None, "offset": None, "step": "board", "reason": "too long",
          "raw": b'{"word":"rain"}'}

@@ -1,0 +1,112 @@
+"""The second chance of rows that a sink rejected: which of them go into its outbox again.
+
+The negotiator asks for it (`hailstorm errors --retry`) and makes the commit, which names the new outbox files and, per
+sink, up to which commit the rejected rows are in them. So a row is either a dead letter or in the outbox, never both,
+whatever dies. What is rejected again is a dead letter of that commit.
+
+A change of a table whose key has changed since is out of date: it must never overwrite what came later. It is dropped.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from hailstorm.errors import SinkError
+from hailstorm.ledger.commit import DataFile
+from hailstorm.ledger.ledger import Ledger
+from hailstorm.ledger.letters import ROW
+from hailstorm.sinks.sink import KIND, OLD
+
+Key = tuple[object, ...]
+
+
+@dataclass
+class SecondChance:
+    """What a retry commit says of the rows that sinks rejected."""
+
+    outbox: dict[str, tuple[DataFile, ...]] = field(default_factory=dict)
+    retried: dict[str, int] = field(default_factory=dict)
+    rows: int = 0
+    outdated: int = 0
+
+
+def second_chance(ledger: Ledger, sinks: Mapping[str, tuple[pa.Schema, tuple[str, ...]]]) -> SecondChance:
+    """Write the rejected rows of these sinks into new outbox files. `sinks` has their columns and keys.
+
+    Every sink must have got all that is committed: what it has not got may yet be rejected.
+    """
+    found = SecondChance()
+    for sink, (schema, key) in sinks.items():
+        letters = [
+            (commit, _fitting(sink, commit, pa.Table.from_struct_array(letter[ROW]), schema))
+            for commit, letter in ledger.rejected_by(sink, ledger.head)
+        ]
+        if not letters:
+            continue
+        changed = _last_changes(ledger, sink, letters, schema, key)
+        current = [_unchanged_since(commit, rows, key, changed) for commit, rows in letters]
+        rows = pa.concat_tables(current)
+        found.retried[sink] = letters[-1][0]
+        found.rows += rows.num_rows
+        found.outdated += sum(all_.num_rows for _, all_ in letters) - rows.num_rows
+        if rows.num_rows:
+            path = f"outbox/{sink}/{ledger.head.commit + 1}-{uuid.uuid4().hex}.parquet"
+            size = ledger.store.write(path, partial(pq.write_table, rows))
+            found.outbox[sink] = (DataFile(path=path, rows=rows.num_rows, bytes=size),)
+    return found
+
+
+def _fitting(sink: str, commit: int, rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The rows with the columns that the sink has now: a column that was added since is null."""
+    wanted = pa.schema([*schema, *(rows.schema.field(name) for name in (KIND, OLD) if name in rows.column_names)])
+    known = set(rows.column_names)
+    try:
+        columns = [
+            rows[one.name].cast(one.type) if one.name in known else pa.nulls(rows.num_rows, one.type) for one in wanted
+        ]
+    except pa.ArrowException as error:
+        raise SinkError(
+            25,
+            f"rows of commit {commit} that sink '{sink}' rejected do not fit its columns any more: {error}",
+            hint="The step before the sink has other types now. Nothing was retried; the rows stay dead letters.",
+        ) from error
+    return pa.table(columns, schema=wanted)
+
+
+def _last_changes(
+    ledger: Ledger, sink: str, letters: list[tuple[int, pa.Table]], schema: pa.Schema, key: tuple[str, ...]
+) -> dict[Key, int]:
+    """The last commit that has a change of each key, of the keys of these rows. Nothing for rows of a stream."""
+    wanted = {one for _, rows in letters if KIND in rows.column_names for one in _keys(rows, key)}
+    changed: dict[Key, int] = {}
+    for number in range(letters[0][0], ledger.head.outboxes.get(sink, 0) + 1) if wanted else ():
+        commit = ledger.read_commit(number)
+        for file in commit.outbox.get(sink, ()) if commit is not None else ():
+            columns = pq.read_table(ledger.store.path(file.path), columns=[*key, KIND])
+            typed = columns.select(key).cast(pa.schema([schema.field(name) for name in key])) if key else columns
+            changed |= dict.fromkeys(wanted.intersection(_keys(typed, key)), number)
+    return changed
+
+
+def _unchanged_since(commit: int, rows: pa.Table, key: tuple[str, ...], changed: Mapping[Key, int]) -> pa.Table:
+    if KIND not in rows.column_names:
+        return rows
+    return rows.filter(pa.array([changed.get(one, commit) == commit for one in _keys(rows, key)], pa.bool_()))
+
+
+def _keys(rows: pa.Table, key: tuple[str, ...]) -> Iterable[Key]:
+    """The key of each row. A table without key columns is one row: its changes have all the same key."""
+    if not key:
+        return [()] * rows.num_rows
+    return zip(*(map(_hashable, rows[name].to_pylist()) for name in key), strict=True)
+
+
+def _hashable(value: object) -> object:
+    """As it is, where equal means the same key; else (a list, not a number) as text."""
+    return value if value is None or isinstance(value, str | int | bytes) else repr(value)
