@@ -166,6 +166,7 @@ _BUSY = {
     "NETWORK_EXCEPTION",
     "KAFKA_STORAGE_ERROR",
     "THROTTLING_QUOTA_EXCEEDED",
+    "_NOENT",  # "no leaders found": the connection broke while the client asked who leads a partition
     "_QUEUE_FULL",
     "_PURGE_QUEUE",
     "_PURGE_INFLIGHT",

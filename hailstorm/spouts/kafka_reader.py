@@ -71,14 +71,33 @@ class _Reader:
 
     def check(self, start: int, end: int) -> None:
         """Refuse a range that is not there (any more)."""
-        library, until = load(), time.monotonic() + _SETTLING
+        until = time.monotonic() + _SETTLING
         while True:
-            with self.cluster.understood(self.who, self.complaints):
-                place = library.TopicPartition(self.topic, self.partition)
-                low, high = self.consumer.get_watermark_offsets(place, timeout=PATIENCE)
+            low, high = self._bounds()
             if end <= high or time.monotonic() > until:
                 return check_range(f"topic '{self.topic}'", self.partition, start, end, low, high)
             time.sleep(0.2)
+
+    def _bounds(self) -> tuple[int, int]:
+        """Where the partition begins and ends."""
+        library, until = load(), time.monotonic() + PATIENCE
+        place = library.TopicPartition(self.topic, self.partition)
+        with self.cluster.understood(self.who, self.complaints):
+            while True:
+                try:
+                    low, high = self.consumer.get_watermark_offsets(place, timeout=PATIENCE)
+                    return low, high
+                except library.KafkaException as error:
+                    # A client whose connection broke before it knew anything says the same as of what is not there.
+                    unknown = error.args[0].name() in ("_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC")
+                    if not unknown or time.monotonic() > until or not self._is_there():
+                        raise
+                time.sleep(0.2)
+
+    def _is_there(self) -> bool:
+        """Whether the broker itself knows the partition."""
+        topics = self.consumer.list_topics(self.topic, timeout=PATIENCE).topics
+        return self.topic in topics and self.partition in topics[self.topic].partitions
 
     def seek(self, offset: int) -> None:
         if self.position != offset:
