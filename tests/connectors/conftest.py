@@ -10,6 +10,12 @@ from tests.connectors.kafka_topics import Topics
 from tests.connectors.servers.kafka import KafkaServer
 from tests.connectors.servers.postgres import PostgresServer
 from tests.connectors.servers.redis import RedisServer
+from tests.connectors.tally import FAULTS, summary
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if FAULTS:
+        terminalreporter.write_line(summary())
 
 
 @pytest.fixture(scope="session")

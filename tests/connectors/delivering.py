@@ -1,21 +1,22 @@
 """A ledger with an outbox and the real delivery, without Spark: for tests that kill, cut and restart.
 
 `Outgoing` writes commits with rows for a sink; `deliver` runs delivery in this process to the end, and `deliver_killed`
-in another one that kills itself with SIGKILL at a fault point.
+in another one that kills itself with SIGKILL at a fault point. Those processes are forked from one that has imported
+everything, so that a test can afford many.
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import os
-import pickle
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -24,20 +25,19 @@ import pyarrow.parquet as pq
 from hailstorm.engine.delivery import Deliverer, SinkState
 from hailstorm.engine.outbox import LedgerOutbox
 from hailstorm.errors import Location
+from hailstorm.ledger import faults
 from hailstorm.ledger.commit import DataFile
 from hailstorm.ledger.ledger import Ledger, next_commit
 from hailstorm.sinks.sink import Sink
 from hailstorm.topology import step
 from hailstorm.topology.schema import Column, Schema
+from tests.connectors.tally import suffered
 
 SCHEMA = Schema((Column("word", "string"), Column("n", "bigint")))
 
-_IN_ANOTHER_PROCESS = """
-import pickle, sys
-from tests.connectors.delivering import finish
-folder, sinks, topology = pickle.load(sys.stdin.buffer)
-finish(folder, sinks, topology)
-"""
+_SERVERS = ("kafka", "postgres", "redis")  # sinks of these modules deliver to real servers
+_forks = multiprocessing.get_context("forkserver")
+_forks.set_forkserver_preload([__name__, "confluent_kafka.admin", *(f"hailstorm.sinks.{name}" for name in _SERVERS)])
 
 
 @dataclass
@@ -49,12 +49,15 @@ class Outgoing:
     def __post_init__(self) -> None:
         self.ledger = Ledger(self.folder, create=True)
 
-    def commit(self, rows: pa.Table, sink: str = "board") -> int:
+    def commit(self, rows: pa.Table, *sinks: str) -> int:
+        """The same rows for each of the sinks; without names for `board`."""
         number = self.ledger.head.commit + 1
-        path = f"outbox/{sink}/{number}.parquet"
-        size = self.ledger.store.write(path, lambda file: pq.write_table(rows, file))
-        file = DataFile(path=path, rows=rows.num_rows, bytes=size)
-        self.ledger.commit(next_commit(self.ledger.head, "tick", 1, datetime.now(UTC), outbox={sink: (file,)}))
+        outbox = {}
+        for sink in sinks or ("board",):
+            path = f"outbox/{sink}/{number}.parquet"
+            size = self.ledger.store.write(path, lambda file: pq.write_table(rows, file))
+            outbox[sink] = (DataFile(path=path, rows=rows.num_rows, bytes=size),)
+        self.ledger.commit(next_commit(self.ledger.head, "tick", 1, datetime.now(UTC), outbox=outbox))
         return number
 
     def cursor(self, sink: str = "board") -> int:
@@ -68,14 +71,24 @@ class Outgoing:
 
     def deliver_killed(self, fault: str, *sinks: step.Sink) -> None:
         """`during-delivery:3`: the third time it comes there. The process must die of that."""
-        died = subprocess.run(
-            [sys.executable, "-c", _IN_ANOTHER_PROCESS],
-            input=pickle.dumps((self.folder, sinks, "trending")),
-            env={**os.environ, "PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path]), "HAILSTORM_FAULT": fault},
-            timeout=120,
-            check=False,
-        )
-        assert died.returncode == -signal.SIGKILL, died.returncode
+        process = self.start_delivery(*sinks, fault=fault)
+        process.join(120)
+        assert process.exitcode == -signal.SIGKILL, process.exitcode
+        if any(type(one.sink).__module__.endswith(_SERVERS) for one in sinks):
+            suffered(f"killed {fault.split('-')[0]} delivery")
+
+    def start_delivery(self, *sinks: step.Sink, fault: str = "", pause: bool = False) -> ForkServerProcess:
+        """In another process. With `pause` it does not die at the fault, but stops there until it gets SIGCONT."""
+        process = _forks.Process(target=_finish_with, args=(fault, pause, self.folder, sinks))
+        process.start()
+        return process
+
+
+def _finish_with(fault: str, pause: bool, folder: Path, sinks: tuple[step.Sink, ...]) -> None:
+    os.environ["HAILSTORM_FAULT"] = fault
+    if pause:
+        faults.signal = SimpleNamespace(SIGKILL=signal.SIGSTOP)  # type: ignore[assignment]
+    finish(folder, sinks)
 
 
 def board(sink: Sink, mode: str = "exactly-once", key: tuple[str, ...] = ("word",), name: str = "board") -> step.Sink:

@@ -74,8 +74,8 @@ class Topics:
         for future in self.admin.delete_records([TopicPartition(topic, partition, offset)]).values():
             future.result(30)
 
-    def read(self, topic: str, partitions: int = 1) -> list[Message]:
-        """What a `read_committed` consumer sees, partition by partition."""
+    def read(self, topic: str, partitions: int = 1, settled: bool = True) -> list[Message]:
+        """What a `read_committed` consumer sees, partition by partition: when all transactions have ended, or now."""
         consumer = Consumer(
             {
                 "bootstrap.servers": self.server.servers,
@@ -89,7 +89,8 @@ class Topics:
         found: list[Message] = []
         for partition in range(partitions):
             # The end of a transaction is marked a moment after its producer was told that it has ended.
-            self.settle(topic, partition)
+            if settled:
+                self.settle(topic, partition)
             consumer.assign([TopicPartition(topic, partition, 0)])
             deadline = time.monotonic() + 30
             while time.monotonic() < deadline:

@@ -14,6 +14,7 @@ import pytest
 
 from tests.connectors.kafka_topics import Topics
 from tests.connectors.servers.kafka import PASSWORD, USER
+from tests.connectors.tally import suffered
 
 pytestmark = [pytest.mark.spark, pytest.mark.chaos]
 
@@ -60,6 +61,7 @@ def run(app: Path, fault: str = "") -> int:
     )
     assert PASSWORD not in done.stdout + done.stderr
     assert done.returncode in (0, -signal.SIGKILL), done.stderr
+    suffered("topology killed", int(done.returncode < 0))
     return done.returncode
 
 

@@ -16,6 +16,7 @@ from hailstorm.ledger.reader import open_ledger
 from hailstorm.spouts import Log
 from tests.connectors.servers.postgres import PASSWORD, PostgresServer
 from tests.connectors.servers.redis import RedisServer
+from tests.connectors.tally import suffered
 
 pytestmark = [pytest.mark.spark, pytest.mark.chaos]
 
@@ -48,6 +49,7 @@ def run(folder: Path, fault: str = "") -> int:
     )
     assert PASSWORD not in done.stdout + done.stderr
     assert done.returncode in (0, -signal.SIGKILL), done.stderr
+    suffered("topology killed", int(done.returncode < 0))
     return done.returncode
 
 

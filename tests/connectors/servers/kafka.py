@@ -2,9 +2,10 @@
 
     with KafkaServer.start() as server: ...server.servers...
 
-The jars come through the Ivy that ships inside pyspark, once; they are kept in the user's cache folder. There are three
+The jars come through the Ivy that ships inside pyspark, once; they are kept in the user's cache folder. There are four
 listeners: an open one (`servers`), one that asks for a password (`guarded_servers`, with `USER` and `PASSWORD`), and
 one that does so over TLS (`tls_servers`); its certificate is made at the start, and `certificate` is what to trust.
+The fourth, at `behind_port`, is for a test's own proxy: whoever comes through it is sent to `proxy_port` from there on.
 The server is stopped by its process id, also when the test run is interrupted.
 """
 
@@ -24,6 +25,8 @@ from pathlib import Path
 
 import pyspark
 
+from tests.connectors.tally import suffered
+
 VERSION = "4.3.0"
 USER, PASSWORD = "storm", "hail-and-rain"
 _START_SECONDS = 90.0
@@ -35,9 +38,11 @@ controller.quorum.voters=1@127.0.0.1:{controller}
 controller.listener.names=CONTROLLER
 inter.broker.listener.name=PLAINTEXT
 listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller},\
-GUARDED://127.0.0.1:{guarded},TLS://127.0.0.1:{tls}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port},GUARDED://127.0.0.1:{guarded},TLS://127.0.0.1:{tls}
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,GUARDED:SASL_PLAINTEXT,TLS:SASL_SSL
+GUARDED://127.0.0.1:{guarded},TLS://127.0.0.1:{tls},PROXIED://127.0.0.1:{behind}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port},GUARDED://127.0.0.1:{guarded},TLS://127.0.0.1:{tls},\
+PROXIED://127.0.0.1:{proxy}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,GUARDED:SASL_PLAINTEXT,TLS:SASL_SSL,\
+PROXIED:PLAINTEXT
 sasl.enabled.mechanisms=PLAIN
 listener.name.guarded.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \
 user_{user}="{password}";
@@ -100,6 +105,9 @@ class KafkaServer:
     port: int
     guarded_port: int
     tls_port: int
+    behind_port: int
+    proxy_port: int
+    starts: int = 0
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     @property
@@ -122,11 +130,11 @@ class KafkaServer:
     @contextmanager
     def start() -> Iterator[KafkaServer]:
         folder = Path(tempfile.mkdtemp(prefix="hailstorm-kafka-"))
-        port, controller, guarded, tls = free_ports(4)
-        server = KafkaServer(folder, port, guarded, tls)
-        ports = {"port": port, "controller": controller, "guarded": guarded, "tls": tls}
+        controller, *ports = free_ports(6)
+        server = KafkaServer(folder, *ports)
+        named = dict(zip(("port", "guarded", "tls", "behind", "proxy"), ports, strict=True))
         (folder / "server.properties").write_text(
-            _PROPERTIES.format(**ports, folder=folder, user=USER, password=PASSWORD)
+            _PROPERTIES.format(**named, controller=controller, folder=folder, user=USER, password=PASSWORD)
         )
         try:
             server._make_certificate()
@@ -139,6 +147,9 @@ class KafkaServer:
 
     def go(self) -> None:
         """Start, or start again with the same data; returns when the broker answers."""
+        if self.starts:
+            suffered("Kafka restarted")
+        self.starts += 1
         self.process = self._java("kafka.Kafka")
         deadline = time.monotonic() + _START_SECONDS
         while not self._answers():

@@ -23,6 +23,7 @@ import psycopg
 
 from tests.connectors.servers.install import find_program
 from tests.connectors.servers.kafka import free_ports
+from tests.connectors.tally import suffered
 
 USER, PASSWORD = "storm", "hail-and-rain"
 _START_SECONDS = 60.0
@@ -42,6 +43,7 @@ class PostgresServer:
     port: int
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
     databases: int = 0
+    starts: int = 0
 
     @staticmethod
     @contextmanager
@@ -76,6 +78,9 @@ class PostgresServer:
 
     def run(self) -> None:
         assert self.process is None
+        if self.starts:
+            suffered("Postgres restarted")
+        self.starts += 1
         log = open(self.folder / "log", "ab")  # noqa: SIM115 - the server writes to it
         command = [_program("postgres"), "-D", str(self.folder / "data"), "-p", str(self.port)]
         self.process = subprocess.Popen(_as_postgres(command), stdout=log, stderr=log, cwd="/")

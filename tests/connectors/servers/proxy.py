@@ -7,27 +7,29 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from tests.connectors.tally import suffered
+
 
 class Proxy:
     """Listens on `port` and passes everything on. `cut` ends all connections; `cut_after` does so by itself."""
 
-    def __init__(self, target: int) -> None:
+    def __init__(self, target: int, port: int = 0) -> None:
         self.target = target
         self.refusing = False
-        self.cuts = 0
+        self.cuts = 0  # of all connections at once
         self.mute_after_commit = False  # the next COMMIT reaches the server, and its answer does not come back
         self._muted = False
         self._left: int | None = None
         self._lock = threading.Lock()
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server(("127.0.0.1", port))
         self.port = int(self._listener.getsockname()[1])
         threading.Thread(target=self._accept, daemon=True).start()
 
     @staticmethod
     @contextmanager
-    def to(target: int) -> Iterator[Proxy]:
-        proxy = Proxy(target)
+    def to(target: int, port: int = 0) -> Iterator[Proxy]:
+        proxy = Proxy(target, port)
         try:
             yield proxy
         finally:
@@ -35,6 +37,7 @@ class Proxy:
             with suppress(OSError):
                 proxy._listener.shutdown(socket.SHUT_RDWR)
             proxy._listener.close()
+            suffered("connection cut", proxy.cuts)
             proxy.cut()
 
     def cut_after(self, count: int) -> None:
@@ -45,8 +48,8 @@ class Proxy:
     def cut(self) -> None:
         with self._lock:
             pairs, self._pairs, self._left = self._pairs, [], None
+            self.cuts += bool(pairs)
         for pair in pairs:
-            self.cuts += 1
             for end in pair:
                 with suppress(OSError):
                     end.shutdown(socket.SHUT_RDWR)

@@ -16,6 +16,7 @@ import redis
 
 from tests.connectors.servers.install import find_program
 from tests.connectors.servers.kafka import free_ports
+from tests.connectors.tally import suffered
 
 PASSWORD = "hail-and-rain"
 _START_SECONDS = 30.0
@@ -26,6 +27,7 @@ class RedisServer:
     folder: Path
     port: int
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+    starts: int = 0
 
     @staticmethod
     @contextmanager
@@ -48,6 +50,9 @@ class RedisServer:
         return redis.Redis.from_url(self.url)
 
     def run(self) -> None:
+        if self.starts:
+            suffered("Redis restarted")
+        self.starts += 1
         program = find_program("redis-server", "redis-server")
         options = {"port": self.port, "bind": "127.0.0.1", "requirepass": PASSWORD, "dir": self.folder}
         options |= {"appendonly": "yes", "appendfsync": "always", "save": "", "maxmemory": "64mb"}
