@@ -42,10 +42,11 @@ def main(
             show(console, bench, outcome)
             console.print(f"  kept in {record.save(bench, outcome, quick, before).relative_to(ROOT)}\n")
             kept = kept and all(check.kept for check in outcome.checks)
-    order = [bench.name for bench in BENCHES]
-    results = sorted(record.newest(), key=lambda result: order.index(result["bench"]))
-    draw(results)
-    write_table(results)
+    if not quick:
+        order = [bench.name for bench in BENCHES]
+        results = sorted(record.newest(), key=lambda result: order.index(result["bench"]))
+        draw(results)
+        write_table(results)
     raise typer.Exit(0 if kept else 1)
 
 

@@ -26,7 +26,7 @@ from tests.connectors.servers.kafka import KafkaServer
 WORK = Work("count", rows=1_000, keys=100_000)
 _OURS, _TWO, _ONE = "Hailstorm", "Structured Streaming", "Structured Streaming, one partition"
 _SETTLE, _REST = 2, 2  # seconds of a turn before and after those that count
-_FILL = 15  # seconds in which everybody can fill its state
+_FILL = 90  # seconds at most, until all keys have come out once
 
 
 def measure(quick: bool, say: Say) -> Outcome:
@@ -52,7 +52,7 @@ def measure(quick: bool, say: Say) -> Outcome:
                 say(f"{host.label}: fill the state and warm up")
                 broker.put(topics[host.label][0], _all_keys(), partitions=1)
                 host.prepare()
-                host.burst(_FILL)
+                _fill(host, broker, topics[host.label][1])
                 _turn(host, server.servers, topics[host.label], warm_up)
             for number in range(rounds):
                 turn = number % len(hosts)
@@ -69,6 +69,13 @@ def measure(quick: bool, say: Say) -> Outcome:
 def _all_keys() -> pa.Array:
     now = time.time_ns() // 1000
     return pa.array([b'{"k": %d, "at": %d}' % (key, now) for key in range(WORK.keys)], pa.binary())
+
+
+def _fill(host: Host, broker: Broker, target: str) -> None:
+    until = time.monotonic() + _FILL
+    while sum(broker.settle(target, partitions=1).values()) < WORK.keys:
+        assert time.monotonic() < until, f"{host.label} has not filled its state in {_FILL} seconds"
+        host.burst(3)
 
 
 def _turn(host: Host, servers: str, topics: tuple[str, str], seconds: int) -> tuple[float, float]:

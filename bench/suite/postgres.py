@@ -1,7 +1,8 @@
 """The Postgres sink beside a bare psycopg COPY-and-upsert of the same rows: 100,000 a commit, over a million keys.
 
 Both take turns on one server, each with a table of its own. The bare one is given Python tuples, made before the clock
-starts; ours gets Arrow, as delivery gives it, and keeps its cursor in the transaction.
+starts; ours gets Arrow, as delivery gives it, and keeps its cursor in the transaction. The server does not wait for the
+disk (`fsync` off) on either side. At the end both tables must hold the same rows. About a minute.
 """
 
 from __future__ import annotations
@@ -47,8 +48,9 @@ def measure(quick: bool, say: Say) -> Outcome:
                     series.append((Tick((time.perf_counter() - began) * 1000, _ROWS),))
                 say(f"commit {number}: ours {ours[-1][0].ms:,.0f} ms, bare {bare[-1][0].ms:,.0f} ms")
         sink.close()
-        same = server.query(url, "SELECT count(*) FROM (TABLE ours EXCEPT TABLE bare) AS different")
-        assert same == [(0,)], "both tables hold the same rows"
+        for one, other in (("ours", "bare"), ("bare", "ours")):
+            [(different,)] = server.query(url, f"SELECT count(*) FROM (TABLE {one} EXCEPT TABLE {other}) AS different")
+            assert different == 0, f"{different:,} rows of table {one} are not in table {other}"
     mine, theirs = Series("Hailstorm", tuple(ours[warm_up:])), Series("bare psycopg", tuple(bare[warm_up:]))
     share = inverse(ratio(mine, theirs))
     return Outcome((mine, theirs), (at_least("of the rows/s of a bare psycopg COPY-and-upsert", share, 0.6),))
