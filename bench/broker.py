@@ -109,7 +109,7 @@ def _until_the_end(consumer: Consumer) -> list[bytes]:
         for message in messages:
             error = message.error()
             if error is None:
-                found.append(message.value())
+                found.append(message.value() or b"")
             elif error.name() == "_PARTITION_EOF":
                 return found
             else:

@@ -90,14 +90,14 @@ def _consume(servers: str, topic: str) -> None:
     consumer.assign([TopicPartition(topic, 0, OFFSET_END)])
     consumer.poll(0.5)  # the end is looked up now, and not when the first record is there
     print("listening", flush=True)
-    enough = threading.Event()
-    threading.Thread(target=lambda: (sys.stdin.readline(), enough.set()), daemon=True).start()
+    listener = threading.Thread(target=sys.stdin.readline, daemon=True)
+    listener.start()
     found: list[Arrival] = []
-    while not enough.is_set():
+    while listener.is_alive():  # until we are told that it is enough
         message = consumer.poll(0.1)
         if message is not None and message.error() is None:
             arrived = time.time_ns() // 1000
-            found.append((json.loads(message.value())["at"], arrived))
+            found.append((json.loads(message.value() or b"")["at"], arrived))
     consumer.close()
     print(json.dumps(found))
 

@@ -167,7 +167,7 @@ class Counter:
 class Live(Counter):
     """A burst is so many seconds of a query that keeps up with its topic. Who measures stands at the other end."""
 
-    def burst(self, ticks: int) -> list[dict[str, Any]]:
+    def burst(self, ticks: int, end: int = 0) -> list[dict[str, Any]]:
         self._go_on()
         until = time.monotonic() + ticks
         while time.monotonic() < until:
@@ -208,7 +208,7 @@ def session(options: dict[str, Any]) -> SparkSession:
     return found
 
 
-ROLES = {"reader": Reader, "counter": Counter, "live": Live}
+ROLES: dict[str, Any] = {"reader": Reader, "counter": Counter, "live": Live}
 
 
 def main() -> None:

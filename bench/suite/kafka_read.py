@@ -33,7 +33,7 @@ def measure(quick: bool, say: Say) -> Outcome:
         options = {"servers": server.servers, "topic": topic}
         jars = ",".join(map(str, environment.jars))
         theirs = {**options, "role": "reader", "jars": jars}
-        entrants = [
+        entrants: list[Entrant | Outsider] = [
             Entrant("Hailstorm", "kafka-reader", work, options),
             Outsider("Spark's Kafka reader", environment.python, SCRIPT, theirs),
         ]
