@@ -9,13 +9,12 @@
       every state ──> draining ──> stopped                  (asked to stop, or the target clock is reached)
       every state ──> failed                                (an error that a person must see)
 
-It is the only writer of commits. What is not committed never happened: after a crash the next run goes on from the
-last commit, and nobody has to be asked.
+It alone says when an advance is tried (attempts.py) and a commit made (committing.py). What is not committed never
+happened: after a crash the next run goes on from the last commit, and nobody has to be asked.
 """
 
 from __future__ import annotations
 
-import itertools
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -23,19 +22,18 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from enum import Enum
 
-import msgspec
 import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from hailstorm.clock.clock import Clock, Interval
-from hailstorm.clock.watermark import Patience, Watermark
-from hailstorm.engine.advance import Outcome, advance, first_failure
+from hailstorm.engine.advance import Outcome, advance
+from hailstorm.engine.attempts import Attempts
 from hailstorm.engine.choosing import Choice, Logs
+from hailstorm.engine.committing import Committer
 from hailstorm.engine.delivery import Deliverer, columns_of, retry_wait
 from hailstorm.engine.evolution import evolution, require_consent
 from hailstorm.engine.housekeeping import Housekeeper
-from hailstorm.engine.isolation import Excluded, poisoned_records
 from hailstorm.engine.outbox import LedgerOutbox
 from hailstorm.engine.pacing import Pace
 from hailstorm.engine.plan import Plan, compile_topology
@@ -43,12 +41,11 @@ from hailstorm.engine.progress import OnProgress, Progress, Retried, Summary, ig
 from hailstorm.engine.second_chance import second_chance
 from hailstorm.engine.stages.members import members_of
 from hailstorm.errors import RunError, TransientLogError
-from hailstorm.ledger.commit import Commit, StepShape
 from hailstorm.ledger.faults import fault
-from hailstorm.ledger.ledger import Ledger, next_commit
+from hailstorm.ledger.ledger import Ledger
 from hailstorm.topology.schema import Column, Schema
 from hailstorm.topology.settings import Settings
-from hailstorm.topology.step import Fold, Sink, Spout
+from hailstorm.topology.step import Fold, Sink
 from hailstorm.topology.topology import Topology
 
 
@@ -78,7 +75,6 @@ _NEXT: Mapping[State, frozenset[State]] = {
 
 _IDLE_SECONDS = 0.02
 _DRAIN_SECONDS = 60.0
-_TRIES = 3
 
 
 class Negotiator:
@@ -100,11 +96,13 @@ class Negotiator:
         self.settings = settings or topology.settings
         self.state = State.STARTING
         self._spark, self._tell, self._accept = spark, on_progress, accept
-        self._spouts = [step for step in topology.steps if isinstance(step, Spout)]
         self._sinks = [step for step in topology.steps if isinstance(step, Sink)]
         self._plans: dict[int, Plan] = {}
         self._outbox = LedgerOutbox(ledger)
-        self._epoch = ledger.head.epoch + 1
+        self._committer = Committer(topology, ledger, self._outbox)
+        self._attempts = Attempts(
+            spark, topology, ledger, self.settings, self.plan, lambda message: self._report("running", message)
+        )
         cores = spark.sparkContext.defaultParallelism
         self._pace = Pace(
             self.settings.latency_ms / 1000, self.settings.max_tick_rows, ways or ((1, cores) if cores > 1 else (1,))
@@ -126,7 +124,7 @@ class Negotiator:
         self._report("starting", "compiling the topology")
         plan = self.plan(self._pace.ways[0])
         if found.any or not self.ledger.head.commit:
-            self._commit_evolution(plan, found.fingerprints, found.added)
+            self._committer.evolution(plan, found)
         keys: dict[str, tuple[str, ...]] = {}
         for step in self.topology.steps:
             if isinstance(step, Fold):
@@ -210,16 +208,17 @@ class Negotiator:
         chosen = time.perf_counter()
         now = datetime.now(UTC)
         way = self._pace.way(len(interval))
-        outcome = self._advance_with_retries(way, interval, now)
+        outcome = self._attempts.advance(way, interval, int(now.timestamp() * 1_000_000), self._stop)
         if outcome is None:
             return False
         fault("after-write")
-        self._refuse_bad_tick(outcome)
+        self._attempts.refuse_bad_tick(outcome)
         advanced = time.perf_counter()
         self._pace.observe(way, len(interval), advanced - chosen)
         self._enter(State.COMMITTING)
         outcome.timings["choose"] = chosen - began
-        self._commit(choice, outcome, now, advanced - began)
+        commit = self._committer.tick(choice, self.logs.rosters, outcome, now, advanced - began)
+        self._skipped += commit.skipped
         outcome.timings["commit"] = time.perf_counter() - advanced
         self.logs.committed(interval.end)
         self._after_tick(outcome, choice.lag_after, time.perf_counter() - began)
@@ -241,10 +240,7 @@ class Negotiator:
         offered = second_chance(self.ledger, {sink.name: (columns_of(sink), sink.key) for sink in ready})
         waiting = self._count_rejected() - offered.rows - offered.outdated
         if offered.retried:
-            head, now = self.ledger.head, datetime.now(UTC)
-            fields = {"outbox": offered.outbox, "retried_rejects": offered.retried}
-            self._made(next_commit(head, "retry", self._epoch, now, **fields))
-            self._deliverer.notify(self.ledger.head.commit)
+            self._deliverer.notify(self._committer.second_chance(offered).commit)
             self._deliverer.drain(_DRAIN_SECONDS)
         return Retried(offered.rows + waiting, self._count_rejected(), offered.outdated)
 
@@ -264,19 +260,7 @@ class Negotiator:
             self._spark, plan, self.ledger, Interval(position, position), int(now.timestamp() * 1_000_000), paths
         )
         self._enter(State.COMMITTING)
-        self._made(
-            next_commit(
-                self.ledger.head,
-                "retry",
-                self._epoch,
-                now,
-                errors=outcome.errors,
-                state=outcome.state,
-                outbox=outcome.outbox,
-                dead_letters=outcome.letters,
-                retried=paths,
-            )
-        )
+        self._committer.retry(outcome, paths, now)
         self._after_tick(outcome, 0, 1.0)
         self._enter(State.CHOOSING)
         return Retried(sum(file.rows for file in files), sum(file.rows for file in outcome.letters))
@@ -306,138 +290,13 @@ class Negotiator:
         self._unreachable = 0
         return choice
 
-    def _advance_with_retries(self, way: int, interval: Interval, now: datetime) -> Outcome | None:
-        """Advance; what may pass is tried again. None when it failed after we were asked to stop: Ctrl-C in a
-        terminal also ends the workers, and a tick that was given up never happened.
-        """
-        micros = int(now.timestamp() * 1_000_000)
-        excluded: Excluded = {}
-        for attempt in itertools.count(1):
-            try:
-                return advance(self._spark, self.plan(way), self.ledger, interval, micros, excluded=excluded)
-            except RunError as error:
-                if self._stop.is_set():
-                    return None
-                if error.poisoned and not excluded:
-                    excluded = self._isolated(way, interval, micros, error)
-                    continue
-                if not error.transient or (attempt == _TRIES and not error.log_unreachable):
-                    raise
-                wait = retry_wait(self.topology.name, attempt + 3)
-                self._report("running", f"a tick failed, trying again in {wait:.1f} s: {error.what}")
-                self._stop.wait(wait)
-        raise AssertionError("unreachable")
-
-    def _isolated(self, way: int, interval: Interval, micros: int, error: RunError) -> Excluded:
-        """The records that make a tick fail. Raises the error when they are too many to be bad rows."""
-        self._report("running", f"looking for the records on which a tick fails: {error.what}")
-
-        def attempt(part: Interval) -> RunError | None:
-            try:
-                advance(self._spark, self.plan(way), self.ledger, part, micros)
-            except RunError as failure:
-                if not failure.poisoned:
-                    raise
-                return failure
-            return None
-
-        rows = len(interval)
-        limit = self.settings.error_limit * rows if rows >= self.settings.error_limit_rows else rows
-        found = poisoned_records(interval, attempt, most=int(limit))
-        if not found:  # too many; or it fails on all together and on none alone
-            raise error
-        return found
-
-    def _refuse_bad_tick(self, outcome: Outcome) -> None:
-        """Too many bad rows are a bug and not bad rows; and a step may ask to stop at the first."""
-        for step, failures in outcome.failures.items():
-            if failures.fatal:
-                raise RunError(
-                    4,
-                    f"step '{step}' failed on {failures.count} rows: {failures.reason}",
-                    at=self.topology.step(step).at,
-                    hint='It is declared with on_error="fail". Nothing of this tick was committed.',
-                )
-        limit = self.settings.error_limit * outcome.rows
-        if outcome.rows >= self.settings.error_limit_rows and outcome.errors > limit:
-            step, failures = first_failure(outcome.failures)
-            raise RunError(
-                5,
-                f"{outcome.errors} of {outcome.rows} rows failed, more than {self.settings.error_limit:.0%}: "
-                f"in step '{step}', {failures.reason}",
-                at=self.topology.step(step).at,
-                hint="That many are a bug and not bad rows. Nothing of this tick was committed; fix it and run again,\n"
-                "or allow more: --set error_limit=50%",
-            )
-
-    # Commits
-
-    def _commit(self, choice: Choice, outcome: Outcome, now: datetime, seconds: float) -> None:
-        watermark = self._watermark(outcome, int(now.timestamp() * 1_000_000))
-        commit = next_commit(
-            self.ledger.head,
-            "tick",
-            self._epoch,
-            now,
-            start=choice.interval.start.to_json(),
-            end=choice.interval.end.to_json(),
-            holes=choice.holes,
-            rosters=self.logs.rosters if self.logs.rosters != self.ledger.head.rosters else None,
-            rows=outcome.rows,
-            ms=round(seconds * 1000, 1),
-            watermark=_iso(watermark.time),
-            event_times=msgspec.convert(watermark.to_json(), dict[str, dict[str, tuple[int, int]]]),
-            errors=outcome.errors,
-            state=outcome.state,
-            outbox=outcome.outbox,
-            dead_letters=outcome.letters,
-            timings={phase: round(spent * 1000, 2) for phase, spent in outcome.timings.items()},
-        )
-        self._made(commit)
-        self._skipped += commit.skipped
-
-    def _made(self, commit: Commit) -> None:
-        self.ledger.commit(commit)
-        self._outbox.remember(commit)
-
-    def _watermark(self, outcome: Outcome, now: int) -> Watermark:
-        head = self.ledger.head
-        data = {spout: {p: list(pair) for p, pair in row.items()} for spout, row in head.event_times.items()}
-        before = Watermark.from_json(_micros(head.watermark), data)
-        patience = {
-            spout.name: Patience(spout.lateness_ms * 1000, None if spout.idle_ms is None else spout.idle_ms * 1000)
-            for spout in self._spouts
-            if spout.event_time is not None
-        }
-        seen = {
-            spout: {p: s.highest for p, s in partitions.items() if s.highest is not None}
-            for spout, partitions in outcome.seen.items()
-            if spout in patience
-        }
-        return before.advance(seen, now, patience)
-
-    def _commit_evolution(self, plan: Plan, fingerprints: dict[str, str], added: tuple[str, ...]) -> None:
-        """Say in the ledger what the steps are from now on, so that readers need no app."""
-        head = self.ledger.head
-        steps = dict(head.steps)
-        for name, values in plan.stateful.items():
-            step = self.topology.step(name)
-            steps[name] = StepShape(kind=step.kind, key=step.key, values=values, fingerprint=fingerprints[name])
-        since = dict(head.since)
-        since |= {name: head.clock for name in added if name in plan.stateful and head.clock}
-        self._made(
-            next_commit(
-                head, "evolve", self._epoch, datetime.now(UTC), steps=steps, fingerprints=fingerprints, since=since
-            )
-        )
+    # Around a tick
 
     def _commit_compactions(self) -> None:
         changes = self._housekeeper.finished()
         if changes:
-            self._made(next_commit(self.ledger.head, "compact", self._epoch, datetime.now(UTC), state=changes))
+            self._committer.compaction(changes)
             self._housekeeper.committed(changes, self.ledger.head)
-
-    # Around a tick
 
     def _after_tick(self, outcome: Outcome, lag: int, seconds: float) -> None:
         head = self.ledger.head
@@ -504,11 +363,3 @@ class Negotiator:
 def _schema(columns: pa.Schema) -> Schema:
     fields = from_arrow_schema(columns).fields
     return Schema(tuple(Column(field.name, field.dataType.simpleString()) for field in fields))
-
-
-def _iso(micros: int | None) -> str | None:
-    return None if micros is None else datetime.fromtimestamp(micros / 1_000_000, UTC).isoformat()
-
-
-def _micros(iso: str | None) -> int | None:
-    return None if iso is None else round(datetime.fromisoformat(iso).timestamp() * 1_000_000)
