@@ -72,7 +72,7 @@ def _fitting(sink: str, commit: int, rows: pa.Table, schema: pa.Schema) -> pa.Ta
         ]
     except pa.ArrowException as error:
         raise SinkError(
-            25,
+            23,
             f"rows of commit {commit} that sink '{sink}' rejected do not fit its columns any more: {error}",
             hint="The step before the sink has other types now. Nothing was retried; the rows stay dead letters.",
         ) from error

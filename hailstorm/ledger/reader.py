@@ -122,4 +122,4 @@ def _library(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        raise LedgerError(11, f"{name} is not installed", hint=f"To install it: pip install {name}") from error
+        raise LedgerError(13, f"{name} is not installed", hint=f"To install it: pip install {name}") from error

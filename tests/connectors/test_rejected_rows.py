@@ -275,5 +275,5 @@ def test_a_column_that_was_added_since_is_null_and_other_types_are_an_error(tmp_
     found = pq.read_table(outgoing.ledger.store.path(file.path)).to_pylist()
     assert found == [{"word": "rain", "n": 1, "at": None}]
     other = pa.schema([("word", pa.int64()), ("n", pa.int64())])
-    with pytest.raises(SinkError, match="HS-SNK-025"):
+    with pytest.raises(SinkError, match="HS-SNK-023"):
         second_chance(outgoing.ledger, {"board": (other, ())})
