@@ -106,11 +106,12 @@ def test_the_password_is_in_no_file_and_in_no_output(
     assert "HS-LOG-031" in refused.stderr and "sasl.*" in refused.stderr
     ran = hailstorm(tmp_path, PASSWORD, *run)
     assert ran.returncode == 0, ran.stderr
+    topics.write(names["source"], [b'{"word": "late"}'] * 2)
     monkeypatch.setenv("KAFKA_PASSWORD", PASSWORD)  # these need no process of their own
     commands = (["graph"], ["check"], ["status", "--json"])
     told = [CliRunner().invoke(app, [*command, str(tmp_path / "app.py")]) for command in commands]
     assert [one.exit_code for one in told] == [0, 0, 0], [one.output for one in told]
-    assert json.loads(told[-1].stdout)["lag"] == {"words": {"0": 0}}
+    assert json.loads(told[-1].stdout)["lag"] == {"words": {"0": 2}}
     # The lag is asked of the broker; who has the wrong password is told so, and sees the rest.
     monkeypatch.setenv("KAFKA_PASSWORD", WRONG)
     told.append(CliRunner().invoke(app, ["status", str(tmp_path / "app.py")]))

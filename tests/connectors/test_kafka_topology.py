@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 from pyspark.sql import SparkSession
 
@@ -60,6 +62,70 @@ def test_counts_go_from_topic_to_topic_over_several_runs(spark: SparkSession, to
     [by_topic] = ledger.state("by_topic").arrow().to_pylist()
     assert by_topic["n"] == oracle.total()
     assert ledger.errors().num_rows == 3
+
+
+def test_topologies_that_share_a_topic_go_their_own_ways_and_agree_with_spark_and_duckdb(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    """The oracles are other people's: they read a dump that another consumer wrote."""
+    topic, chance = topics.new("shared", 3), random.Random(8)
+
+    def shop(name: str) -> hs.Topology:
+        storm = hs.Topology(name)
+        source = hs.Kafka(topic, servers=topics.server.servers, group=f"{name} of {topic}")
+        orders = storm.spout("orders", source, schema="item STRING, price DECIMAL(10,2), n BIGINT, kafka_key STRING")
+        orders.fold("by_item", by="item", orders=hs.count(), n=hs.sum("n"), total=hs.sum("price"), most=hs.max("n"))
+        keyed = orders.where("keyed", "kafka_key IS NOT NULL")
+        keyed.fold("by_key", by="kafka_key", orders=hs.count(), items=hs.set("item"))
+        return storm
+
+    def order() -> bytes:
+        item, price, n = chance.choice(WORDS), f"{chance.randint(0, 9999) / 100:.2f}", chance.randint(-5, 500)
+        return b'{"item": "%s", "price": "%s", "n": %d}' % (item.encode(), price.encode(), n)
+
+    runs = (["first"], ["second"], ["first", "second"])
+    for number, names in enumerate(runs):
+        for partition in range(3):
+            topics.write(topic, [order() for _ in range(150)], partition, key=b"key %d" % (partition + number))
+        topics.write(topic, [None], key=b"a tombstone")
+        topics.transaction(topic, [order() for _ in range(5)])
+        topics.transaction(topic, [order() for _ in range(5)], commit=False)
+        for name in names:
+            run_topology(shop(name), ledger=tmp_path / name, until="caught-up")
+
+    dump = tmp_path / "dump.jsonl"
+    messages = [message for message in topics.read(topic, 3) if message.value() is not None]
+    lines = [{**json.loads(m.value() or b""), "kafka_key": (m.key() or b"").decode() or None} for m in messages]
+    dump.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    table = "SELECT item, price::DECIMAL(10,2) AS price, n, kafka_key"
+    by_item = "SELECT item, count(*) AS orders, sum(n) AS n, sum(price) AS total, max(n) AS most FROM t GROUP BY item"
+    spark.read.json(str(dump)).createOrReplaceTempView("dumped")
+    batch = spark.sql(f"WITH t AS ({table} FROM dumped) {by_item}").collect()
+    expected = sorted(tuple(row) for row in batch)
+    by_key = """SELECT kafka_key, count(*) AS orders, list_sort(list(DISTINCT item)) AS items
+                FROM t WHERE kafka_key IS NOT NULL GROUP BY ALL"""
+    keys = duckdb.sql(f"WITH t AS ({table} FROM read_json('{dump}')) {by_key}").fetchall()
+    same = duckdb.sql(f"WITH t AS ({table} FROM read_json('{dump}')) {by_item}").fetchall()
+    assert sorted(same) == expected, "Spark and DuckDB agree with each other"
+    for name in ("first", "second"):
+        ledger = hs.open_ledger(tmp_path / name)
+        assert sorted(tuple(row.values()) for row in ledger.state("by_item").arrow().to_pylist()) == expected
+        found = [(row["kafka_key"], row["orders"], sorted(row["items"])) for row in state_of(ledger, "by_key")]
+        assert sorted(found, key=repr) == sorted(((k, n, list(items)) for k, n, items in keys), key=repr)
+        tombstones = ledger.errors().to_pylist()
+        assert [(letter["raw"], "null" in letter["reason"]) for letter in tombstones] == [(None, True)] * 3
+        # Other people's dashboards see how far each of them is; they are told a moment later.
+        clock = ledger.live().clock["orders"]
+        reached = {(topic, int(partition)): offset for partition, offset in clock.items()}
+        deadline = time.monotonic() + 10
+        while topics.group_offsets(f"{name} of {topic}") != reached:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+
+def state_of(ledger: Any, step: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = ledger.state(step).arrow().to_pylist()
+    return rows
 
 
 @pytest.fixture
