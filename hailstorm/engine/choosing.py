@@ -60,6 +60,7 @@ class Logs:
         self._on_data_loss = on_data_loss
         self.rosters = dict(head.rosters)
         self._telling = threading.Lock()
+        self._untold: Clock | None = None
         self.sources: dict[str, Source] = {}
         for step in topology.steps:
             if isinstance(step, Spout):
@@ -132,14 +133,19 @@ class Logs:
 
     def committed(self, clock: Clock) -> None:
         """Let living logs show how far we are, for other people's dashboards. Nobody waits for it, or needs it."""
-        living = [(n, s) for n, s in self.sources.items() if isinstance(s, LivingSource) and clock.offsets.get(n)]
-        if living and self._telling.acquire(blocking=False):
-            threading.Thread(target=self._tell, args=(living, clock), name="offsets", daemon=True).start()
+        if any(isinstance(source, LivingSource) for source in self.sources.values()):
+            self._untold = clock
+            if self._telling.acquire(blocking=False):
+                threading.Thread(target=self._tell, name="offsets", daemon=True).start()
 
-    def _tell(self, living: list[tuple[str, LivingSource]], clock: Clock) -> None:
+    def _tell(self) -> None:
+        """Tell the newest clock, and the one that has come meanwhile: it may be the last for a long time."""
         try:
-            for name, source in living:
-                source.committed(clock.offsets[name])
+            while (clock := self._untold) is not None:
+                self._untold = None
+                for name, source in self.sources.items():
+                    if isinstance(source, LivingSource) and clock.offsets.get(name):
+                        source.committed(clock.offsets[name])
         except (LogError, OSError):
             pass  # the ledger knows how far we are; a dashboard that is behind harms nobody
         finally:

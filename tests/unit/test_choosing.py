@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
 import pytest
 from hypothesis import given, settings
@@ -130,3 +132,26 @@ def test_a_ledger_counts_what_was_skipped_and_remembers_what_is_gone() -> None:
         live = live.after(commit)
     assert live.skipped == {"letters": {"0": 30, "1": 15}}
     assert live.holes == {"letters": {"0": [Hole(10, 12)] * 3}}
+
+
+class Telling(hs.Kafka):
+    """A log that takes its time to tell others how far we are."""
+
+    told: ClassVar[list[Mapping[int, int]]] = []
+    go_on: ClassVar[threading.Event] = threading.Event()
+
+    def committed(self, offsets: Mapping[int, int]) -> None:
+        self.told.append(offsets)
+        self.go_on.wait(10)
+
+
+def test_the_newest_commit_is_told_to_others_also_when_it_comes_while_they_are_told() -> None:
+    found = logs({0: 9})
+    found.sources["letters"] = Telling("letters", servers="nowhere:9092")
+    for offset in (1, 2, 3):
+        found.committed(Clock({"letters": {0: offset}}))
+    Telling.go_on.set()
+    deadline = time.monotonic() + 10
+    while {0: 3} not in Telling.told and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert Telling.told[-1] == {0: 3}
