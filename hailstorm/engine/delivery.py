@@ -192,7 +192,7 @@ class _Courier:
         self.stopping, self.hurry = False, False
         self.delivery: Delivery | None = None  # while the sink is open
         self.rows = pa.table({})  # what is being delivered
-        self.is_first = True  # since the sink was opened
+        self.known = newest  # the newest commit when the sink was opened: up to it, an attempt may have been cut off
         # A daemon, because a sink that hangs must not keep the process from ending.
         self.thread = threading.Thread(target=self._run, name=f"deliver {sink.name}", daemon=True)
 
@@ -234,7 +234,7 @@ class _Courier:
         assert self.delivery is not None
         began = time.monotonic()
         rows = self.rows = _fitting(self.outbox.read(files), self.delivery)
-        if self.is_first:
+        if commit <= self.known:
             # An attempt that was cut off has perhaps rejected rows that are taken now.
             self.outbox.forget_rejected(self.name, commit)
         faults.fault("before-delivery")
@@ -249,7 +249,6 @@ class _Courier:
             raise
         if self.mode != "at-most-once":
             self._store_cursor(commit, is_last or self.stopping)
-        self.is_first = False
         faults.fault("after-delivery")
         self._change(cursor=commit, failing=None, attempt=0, seconds=time.monotonic() - began)
 
@@ -286,7 +285,7 @@ class _Courier:
         columns = columns_of(self.step)
         delivery = Delivery(self.topology, self.name, columns, self.step.key, self._reject, self._most_rejected)
         self.sink.open(delivery)
-        self.delivery, self.is_first = delivery, True
+        self.delivery, self.known = delivery, self.newest
         cursor = (self.sink.cursor() or 0) if self.sink.keeps_cursor else 0
         if cursor > self.newest:
             raise SinkError(

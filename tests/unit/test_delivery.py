@@ -470,6 +470,17 @@ def test_what_an_attempt_rejected_that_was_cut_off_is_forgotten_when_it_is_taken
     assert (mended.got, outbox.rejected) == ([(1, "a"), (1, "!b")], {})
 
 
+def test_letters_of_a_batch_that_is_delivered_again_are_those_of_the_last_attempt() -> None:
+    outbox, picky = MemoryOutbox(), Picky()
+    for word in ("a", "!b", "c"):
+        outbox.commit(word)
+    run_once(outbox, sink_step(picky, "at-least-once"))
+    assert list(outbox.rejected) == [("board", 2)]
+    outbox.cursors.clear()  # as after a crash before the batch was over
+    run_once(outbox, sink_step(Recorder(), "at-least-once"))
+    assert outbox.rejected == {}
+
+
 def test_the_ledger_shows_rejected_rows_among_the_dead_letters(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "ledger", create=True)
     for _ in range(2):  # the same commit again replaces its letters
