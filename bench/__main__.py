@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import sys
 import tempfile
 from typing import Annotated
 
@@ -32,6 +34,7 @@ def main(
     unknown = set(names or ()) - {bench.name for bench in BENCHES}
     if unknown:
         raise typer.BadParameter(f"no such bench: {', '.join(sorted(unknown))}; --list names them")
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that servers and peers are ended
     chosen = [bench for bench in BENCHES if not names or bench.name in names]
     kept = True
     with tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as scratch:
