@@ -120,9 +120,10 @@ def show_summary(summary: Summary, target: str) -> None:
         f"({summary.seconds:,.1f} s, {rate:,.0f} rows/s), {summary.errors:,} errors"
         + (f", {summary.late:,} late" if summary.late else "")
         + (f", {summary.skipped:,} skipped on overload" if summary.skipped else "")
+        + (f", {summary.rejected:,} rejected by sinks" if summary.rejected else "")
     )
     err.print(f"Ledger: {short_path(summary.ledger)}")
-    commands = ("status", "commits", "errors") if summary.errors else ("status", "commits")
+    commands = ("status", "commits", "errors") if summary.errors + summary.rejected else ("status", "commits")
     for number, command in enumerate(commands):
         err.print(f"{'       ' if number else 'Next:  '} {program()} {command} {target}", markup=False)
 

@@ -172,6 +172,7 @@ class Negotiator:
             errors=self._errors,
             late=head.late,
             skipped=self._skipped,
+            rejected=sum(state.rejected for state in self._deliverer.states().values()),
             seconds=seconds,
         )
 

@@ -49,6 +49,7 @@ class Summary:
     errors: int
     late: int
     skipped: int
+    rejected: int  # rows that sinks did not take
     seconds: float
 
 

@@ -12,8 +12,9 @@ from rich.console import Console
 
 from hailstorm.cli import output
 from hailstorm.cli.live import ProgressDisplay, profile_rows, progress_text
+from hailstorm.cli.run import show_summary
 from hailstorm.engine.delivery import SinkState
-from hailstorm.engine.progress import Progress
+from hailstorm.engine.progress import Progress, Summary
 from hailstorm.errors import UsageError
 
 
@@ -118,3 +119,11 @@ def test_the_profile_shows_where_the_time_went() -> None:
 def test_json_lines_are_one_object_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     output.print_json_lines([{"a": 1}, {"a": "x\ny"}])
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [{"a": 1}, {"a": "x\ny"}]
+
+
+def test_the_summary_says_what_was_skipped_and_rejected_and_where_to_look(capsys: pytest.CaptureFixture[str]) -> None:
+    summary = Summary("led", commit=4, ticks=3, rows=600, errors=0, late=0, skipped=5400, rejected=3, seconds=2.0)
+    show_summary(summary, "app.py")
+    text = capsys.readouterr().err
+    assert "0 errors, 5,400 skipped on overload, 3 rejected by sinks" in text
+    assert "errors app.py" in text
