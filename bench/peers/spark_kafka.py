@@ -73,6 +73,8 @@ class Reader:
         began = time.perf_counter()
         reader = self.spark.read.format("kafka").option("kafka.bootstrap.servers", self.options["servers"])
         reader = reader.option("kafka.isolation.level", "read_committed").option("subscribe", self.options["topic"])
+        for name, value in self.options.get("tuned", {}).items():
+            reader = reader.option(name, value)
         rows = reader.option("startingOffsets", "earliest").option("endingOffsets", "latest").load()
         self.seen = rows.selectExpr(*LOOKS, "max(timestamp) AS newest").drop("newest").collect()[0].asDict()
         return tick((time.perf_counter() - began) * 1000, self.seen["rows"])
