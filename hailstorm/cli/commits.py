@@ -38,11 +38,14 @@ def commits(
         print_json_lines(map(commit_row, newest))
     else:
         columns = ("commit", "reason", "at", "rows", "ms", "watermark", "late", "errors", "skipped")
-        print_rows(columns, ({**commit_row(commit), "at": commit.at[:19].replace("T", " ")} for commit in newest))
+        print_rows(
+            columns,
+            ({"skipped": 0, **commit_row(commit), "at": commit.at[:19].replace("T", " ")} for commit in newest),
+        )
 
 
 def commit_row(commit: Commit) -> Mapping[str, Any]:
-    """What scripts rely on: these fields of a commit and no others."""
+    """What scripts rely on: these fields of a commit, and `skipped` when overload made it leave records out."""
     return {
         "commit": commit.commit,
         "reason": commit.reason,
@@ -54,5 +57,5 @@ def commit_row(commit: Commit) -> Mapping[str, Any]:
         "watermark": commit.watermark,
         "late": commit.late,
         "errors": commit.errors,
-        "skipped": commit.skipped,
+        **({"skipped": commit.skipped} if commit.skipped else {}),
     }

@@ -40,26 +40,23 @@ def status(target: TargetArgument, json: JsonOption = False) -> None:
     if json:
         print_json(found)
     else:
-        _show(found, reader)
+        _show(found, reader, app)
 
 
 def status_of(reader: LedgerReader, ledger: Path, app: App | None) -> dict[str, Any]:
-    """What scripts rely on: these fields and no others."""
+    """What scripts rely on: these fields, and `skipped` and `holes` where records were not read."""
     live = reader.live()
-    limit = app.topology.settings.outbox_limit if app else None
+    unread = {"skipped": live.skipped, "holes": live.holes}
     return {
         "topology": app.topology.name if app else ledger.resolve().name,
         "commit": live.commit,
         "clock": live.clock,
         "lag": _lag(app, live) if app else {},
         "watermark": live.watermark,
-        "sinks": {
-            name: {**_sink(reader.cursor(name), last, live.commit), "limit": limit}
-            for name, last in live.outboxes.items()
-        },
+        "sinks": {name: _sink(reader.cursor(name), last, live.commit) for name, last in live.outboxes.items()},
         "errors": live.errors + reader.rejected(),
         "late": live.late,
-        "skipped": live.skipped,
+        **{name: found for name, found in unread.items() if found},
     }
 
 
@@ -90,7 +87,7 @@ def _lag(app: App, live: Live) -> dict[str, dict[str, int]]:
     return lag
 
 
-def _show(found: dict[str, Any], reader: LedgerReader) -> None:
+def _show(found: dict[str, Any], reader: LedgerReader, app: App | None) -> None:
     live = reader.live()
     out.print(
         f"{found['topology']}  commit {found['commit']:,} at {live.at[:19].replace('T', ' ')}, {live.rows:,} rows",
@@ -105,17 +102,18 @@ def _show(found: dict[str, Any], reader: LedgerReader) -> None:
             "partition": int(partition),
             "next offset": offset,
             "lag": found["lag"].get(spout, {}).get(partition, "?"),
-            "skipped": found["skipped"].get(spout, {}).get(partition, 0),
+            "skipped": live.skipped.get(spout, {}).get(partition, 0),
         }
         for spout, partitions in found["clock"].items()
         for partition, offset in partitions.items()
     ]
     print_rows(("spout", "partition", "next offset", "lag", "skipped"), positions)
     if found["sinks"]:
-        rows = ({"sink": name, **row, "limit": row["limit"] or "?"} for name, row in found["sinks"].items())
+        limit = app.topology.settings.outbox_limit if app else None
+        rows = ({"sink": name, **row, "limit": limit or "?"} for name, row in found["sinks"].items())
         print_rows(("sink", "cursor", "behind", "limit"), rows)
         for name, row in found["sinks"].items():
-            if row["limit"] is not None and row["behind"] > row["limit"]:
+            if limit is not None and row["behind"] > limit:
                 err.print(f"Input is paused until sink '{name}' is less behind", style="yellow", markup=False)
     sizes = [
         {
