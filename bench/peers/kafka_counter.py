@@ -61,8 +61,8 @@ class KafkaCounter:
         began = time.perf_counter()
         target = self.negotiator.logs.latest()
         while not self.negotiator.position().covers(target):
-            self.negotiator.tick(target)
-            rows += self.progress.rows
+            if self.negotiator.tick(target):
+                rows += self.progress.rows
         ticked = time.perf_counter()
         arrived = self.negotiator._deliverer.wait(_DELIVERY_SECONDS, self.negotiator.ledger.head.commit)
         assert arrived, "delivery did not end"
