@@ -158,11 +158,8 @@ class Transactions:
         place = library.TopicPartition(self.cursor_topic, 0)
 
         def end_at(spec: Any, level: Any) -> int:
-            found = self._asked(
-                f"topic '{self.cursor_topic}'",
-                lambda admin: admin.list_offsets({place: spec}, isolation_level=level, request_timeout=PATIENCE),
-            )
-            return int(found[place].offset)
+            found = self.cluster.offsets(f"topic '{self.cursor_topic}'", {place: spec}, level, PATIENCE)
+            return found[self.cursor_topic, 0]
 
         levels = library.IsolationLevel
         everything = end_at(specs.latest(), levels.READ_UNCOMMITTED)

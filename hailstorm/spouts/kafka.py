@@ -182,12 +182,7 @@ class KafkaLog:
         asked = {library.TopicPartition(topic, own): spec for topic, own in places.values()}
         if not asked:
             return {}
-        answers = self.cluster.asked(
-            self._who,
-            lambda admin: admin.list_offsets(asked, isolation_level=level, request_timeout=PATIENCE),
-            PATIENCE,
-        )
-        found = {(place.topic, place.partition): answer.offset for place, answer in answers.items()}
+        found = self.cluster.offsets(self._who, asked, level, PATIENCE)
         offsets = {number: found[place] for number, place in places.items()}
         if moment is not None and -1 in offsets.values():  # nothing is as young as that
             latest = self._offsets("latest")

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 # librdkafka reconnects by itself; only after so many seconds does anybody hear of it. A broker's restart fits in.
 PATIENCE = 30.0
 
+_NO_ANSWER = -1001  # librdkafka's OFFSET_INVALID
+
 _DEFAULTS: dict[str, object] = {
     "client.id": "hailstorm",
     "log_level": 2,  # what matters comes as an error and is shown in our words
@@ -129,6 +131,25 @@ class Cluster:
                 admin.list_topics(timeout=patience)
             time.sleep(0.1)
 
+    def offsets(self, who: str, asked: dict[Any, Any], isolation: Any, patience: float) -> dict[tuple[str, int], int]:
+        """The offsets that `asked` (partition -> OffsetSpec) asks for, by topic and partition. -1: there is none.
+
+        An answer that was lost with its connection comes back as no error and no offset: it is asked for again.
+        """
+        until = time.monotonic() + patience
+        while True:
+            found = self.asked(
+                who,
+                lambda admin: admin.list_offsets(asked, isolation_level=isolation, request_timeout=patience),
+                patience,
+            )
+            offsets = {(place.topic, place.partition): int(answer.offset) for place, answer in found.items()}
+            if _NO_ANSWER not in offsets.values():
+                return offsets
+            if time.monotonic() > until:
+                raise TransientLogError(30, f"{who} does not answer where its partitions begin and end")
+            time.sleep(0.1)
+
     def log_error(self, who: str, error: Any, complaints: Complaints) -> LogError:
         trouble, why = explained(error, complaints)
         why = self.cleaned(why)
@@ -167,6 +188,7 @@ _BUSY = {
     "KAFKA_STORAGE_ERROR",
     "THROTTLING_QUOTA_EXCEEDED",
     "_NOENT",  # "no leaders found": the connection broke while the client asked who leads a partition
+    "_DESTROY_BROKER",  # the connection that was asked has just been replaced by another one
     "_QUEUE_FULL",
     "_PURGE_QUEUE",
     "_PURGE_INFLIGHT",
