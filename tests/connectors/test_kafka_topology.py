@@ -17,6 +17,7 @@ import hailstorm as hs
 from hailstorm.engine.progress import Progress
 from hailstorm.engine.run import run_topology
 from hailstorm.errors import HailstormError
+from hailstorm.ledger.commit import GONE, Hole
 from hailstorm.spouts import kafka
 from tests.connectors.kafka_topics import Topics
 
@@ -202,6 +203,7 @@ def test_a_hole_and_a_topic_that_was_made_again_stop_the_run_until_the_user_says
         run_topology(storm, ledger=ledger, until="caught-up")
     run_topology(storm, ledger=ledger, until="caught-up", on_data_loss="continue")
     assert counts(ledger) == {topic: 15}
+    assert hs.open_ledger(ledger).live().holes == {"lines": {"0": [Hole(10, 15, GONE)]}}
 
     topics.delete(topic)
     topics.create(topic)
