@@ -96,7 +96,11 @@ class FoldPlan:
             # A global aggregate gives a row even when there is nothing to aggregate.
             counted = rows.agg(*lifts, *extra, F.count(F.lit(1)).alias("_rows")).where("_rows > 0").drop("_rows")
             return counted.withColumn(HASH, F.lit(0).cast("bigint"))
-        grouped = rows.groupBy(*(f"`{name}`" for name in self.step.key)).agg(*lifts, *extra)
+        key = [f"`{name}`" for name in self.step.key]
+        if self.tasks > 1 and any(b.cell.state_type == pa.binary() for b in bound):
+            # A sketch costs more to write, send and merge than the few rows it stands for: send the rows instead.
+            rows = rows.repartition(self.tasks, *key)
+        grouped = rows.groupBy(*key).agg(*lifts, *extra)
         return grouped.withColumn(HASH, F.xxhash64(*(f"`{name}`" for name in self.step.key)))
 
     def _grouped_in_arrow(self, bound: list[Bound]) -> Flow | None:
