@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 Numbers = npt.NDArray[np.int64]
-Kind = Literal["count", "purchases", "words", "six", "one-of-six", "sketches", "bolt"]
+Kind = Literal["count", "purchases", "words", "six", "six-selected", "one-of-six", "sketches", "bolt"]
 
 # Odd, and coprime to every number of keys in use: `keys` rows in a row touch every key exactly once.
 SCRAMBLE = 2_654_435_761

@@ -58,6 +58,10 @@ def topology_of(work: Work, folder: Path) -> hs.Topology:
         case "six":
             for place in range(6):
                 rows.fold(f"by_{place}", by=f"k{place}", n=hs.count())
+        case "six-selected":
+            for place in range(6):
+                key = rows.select(f"key_{place}", key=f"(k + {place}) % {work.keys - place}")
+                key.fold(f"by_{place}", by="key", n=hs.count())
         case "bolt":
             rows.bolt(doubled, returns="half BIGINT, double BIGINT").fold("total", n=hs.count(), sum=hs.sum("double"))
     return storm
