@@ -49,17 +49,25 @@ def _extreme(word: str, of: str, type_: str, merge: str, arrow: ArrowPieces) -> 
 
 
 @dataclass(frozen=True)
-class Latest(SqlMonoid):
-    word: ClassVar[str] = "latest"
+class _OfARow(SqlMonoid):
+    """The value of one row: which one, `by` decides."""
+
     of: str
     by: str | None
 
     def __post_init__(self) -> None:
-        _check_recency(self.word, self.of, self.by)
+        check_expression(self.word, "the value", self.of)
+        if self.by is not None:
+            check_expression(self.word, "by", self.by)
 
     @property
     def inputs(self) -> tuple[str, ...]:
         return (self.of,) if self.by is None else (self.of, self.by)
+
+
+@dataclass(frozen=True)
+class Latest(_OfARow):
+    word: ClassVar[str] = "latest"
 
     def pieces(self, input_types: tuple[str, ...]) -> Pieces:
         arrow = ArrowPieces(vector.greatest, _value)
@@ -67,27 +75,12 @@ class Latest(SqlMonoid):
 
 
 @dataclass(frozen=True)
-class Earliest(SqlMonoid):
+class Earliest(_OfARow):
     word: ClassVar[str] = "earliest"
-    of: str
-    by: str | None
-
-    def __post_init__(self) -> None:
-        _check_recency(self.word, self.of, self.by)
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        return (self.of,) if self.by is None else (self.of, self.by)
 
     def pieces(self, input_types: tuple[str, ...]) -> Pieces:
         arrow = ArrowPieces(vector.least, _value)
         return _recency(self.word, self.of, self.by, input_types, "min", "least", arrow)
-
-
-def _check_recency(word: str, of: str, by: str | None) -> None:
-    check_expression(word, "the value", of)
-    if by is not None:
-        check_expression(word, "by", by)
 
 
 def _value(states: pa.Array) -> pa.Array:

@@ -19,7 +19,7 @@ from hailstorm.algebra.monoid import AnyMonoid, Monoid, Pieces, SqlMonoid, TypeR
 from hailstorm.engine.expressions import Column, Expression, in_arrow
 from hailstorm.engine.flow import Flow, arrow_schema
 from hailstorm.engine.own import OwnMerge, OwnPresent
-from hailstorm.engine.stages.compute import AddColumns
+from hailstorm.engine.stages.compute import ComputeColumns
 from hailstorm.engine.stages.deposit import RefuseNullKeys
 from hailstorm.engine.stages.fold import FOUND, MEMBERS, OLD, PRIOR, STATE, Cell, FoldShape, LookUp, WriteFold
 from hailstorm.engine.stages.group import GroupRows, Lifted, can_reduce
@@ -133,7 +133,7 @@ class FoldPlan:
                 return None
             lifts.append(Lifted(b.name, tuple(names), lift))
         if computed:
-            flow = flow.then(AddColumns(tuple(computed), tuple(computed.values())))
+            flow = flow.then(ComputeColumns(tuple(computed), tuple(computed.values())))
         return flow.then(GroupRows(self.step.key, tuple(lifts)))
 
     def _written(self, delta: Flow, bound: list[Bound], shape: FoldShape) -> Flow:

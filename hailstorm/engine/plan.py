@@ -28,7 +28,7 @@ from hailstorm.engine.fold_plan import FoldPlan, TableFoldPlan
 from hailstorm.engine.order import Inbox
 from hailstorm.engine.shipping import ship_by_value
 from hailstorm.engine.stages.bolt import BatchBolt, RowBolt
-from hailstorm.engine.stages.compute import KeepWhere, SelectColumns
+from hailstorm.engine.stages.compute import ComputeColumns, KeepWhere
 from hailstorm.engine.stages.deposit import Deposit
 from hailstorm.engine.stages.read import HIDDEN, ReadChanges, ReadLetters, ReadLog, ReadScratch
 from hailstorm.engine.stages.top import KeepTop
@@ -247,7 +247,7 @@ class Compiler:
             types = [selected.schema.field(name).type for name in step.expressions]
             if [expression.type for expression in expressions] != types:
                 return selected
-            stage = SelectColumns(tuple(step.expressions), expressions)
+            stage = ComputeColumns(tuple(step.expressions), expressions, tuple(HIDDEN.names))
             return flow.then(stage, selected.schema).named(step.name)
 
         self._publish_mapped(step, mapped)

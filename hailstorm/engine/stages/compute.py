@@ -8,39 +8,24 @@ import pyarrow as pa
 
 from hailstorm.engine.expressions import Expression
 from hailstorm.engine.stages.chain import Batches, Task
-from hailstorm.engine.stages.read import HIDDEN
 
 
 @dataclass(frozen=True)
-class SelectColumns:
-    """These columns and the hidden ones."""
+class ComputeColumns:
+    """New columns, and behind them the ones that are kept: all, unless it says which."""
 
     names: tuple[str, ...]
     expressions: tuple[Expression, ...]
+    kept: tuple[str, ...] | None = None
 
     phase = "compute"
 
     def __call__(self, batches: Batches, task: Task) -> Batches:
         for batch in batches:
             made = [expression(batch) for expression in self.expressions]
-            hidden = [batch.column(name) for name in HIDDEN.names]
-            yield pa.RecordBatch.from_arrays([*made, *hidden], names=[*self.names, *HIDDEN.names])
-
-
-@dataclass(frozen=True)
-class AddColumns:
-    """All columns, and these behind them."""
-
-    names: tuple[str, ...]
-    expressions: tuple[Expression, ...]
-
-    phase = "compute"
-
-    def __call__(self, batches: Batches, task: Task) -> Batches:
-        for batch in batches:
-            made = [expression(batch) for expression in self.expressions]
-            names = [*batch.schema.names, *self.names]
-            yield pa.RecordBatch.from_arrays([*batch.columns, *made], names=names)
+            kept = batch.schema.names if self.kept is None else self.kept
+            columns = [*made, *(batch.column(name) for name in kept)]
+            yield pa.RecordBatch.from_arrays(columns, names=[*self.names, *kept])
 
 
 @dataclass(frozen=True)

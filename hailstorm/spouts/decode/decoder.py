@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hailstorm.topology.arrow_types import Columns, arrow_schema
+from hailstorm.topology.arrow_types import Columns, arrow_schema, spark_name
+
+_NOT_FITTING = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 Indexes = npt.NDArray[np.int64]
 
@@ -65,6 +68,21 @@ class Decoder(ABC):
         if not columns:
             return pa.RecordBatch.from_pylist([{}] * count, schema=self.schema)
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+def fitting(field: pa.Field, values: list[Any], origin: list[int], bad: dict[int, str]) -> pa.Array:
+    """The values as a column. One that does not fit makes its record bad, and is null here."""
+    try:
+        return pa.array(values, field.type)
+    except _NOT_FITTING:
+        for place, value in enumerate(values):
+            try:
+                pa.array([value], field.type)
+            except _NOT_FITTING:
+                reason = f"field '{field.name}' is not {spark_name(field.type)}: {value!r:.80}"
+                bad.setdefault(origin[place], reason)
+                values[place] = None
+        return pa.array(values, field.type)
 
 
 def joined(values: pa.BinaryArray) -> pa.Buffer:

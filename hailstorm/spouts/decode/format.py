@@ -16,10 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from hailstorm.errors import HailstormError, Location, TopologyError
-from hailstorm.spouts.decode.decoder import Decoded, Decoder, without
-from hailstorm.topology.arrow_types import Columns, spark_name
-
-_NOT_FITTING = (pa.ArrowException, TypeError, ValueError, OverflowError)
+from hailstorm.spouts.decode.decoder import Decoded, Decoder, fitting, without
+from hailstorm.topology.arrow_types import Columns
 
 
 class Format(ABC):
@@ -54,24 +52,11 @@ class FormatDecoder(Decoder):
                 raise
             except Exception as error:  # what the libraries raise for bytes that are not theirs is not documented
                 bad[index] = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        columns = [self._column(field, rows, origin, bad) for field in self.schema]
+        columns = [
+            fitting(field, [_fitted(row.get(field.name), field.type) for row in rows], origin, bad)
+            for field in self.schema
+        ]
         return without(self.rows(columns, len(rows)), np.array(origin, np.int64), bad)
-
-    def _column(
-        self, field: pa.Field, rows: list[Mapping[str, Any]], origin: list[int], bad: dict[int, str]
-    ) -> pa.Array:
-        values = [_fitted(row.get(field.name), field.type) for row in rows]
-        try:
-            return pa.array(values, field.type)
-        except _NOT_FITTING:
-            for place, value in enumerate(values):
-                try:
-                    pa.array([value], field.type)
-                except _NOT_FITTING:
-                    reason = f"field '{field.name}' is not {spark_name(field.type)}: {value!r:.80}"
-                    bad.setdefault(origin[place], reason)
-                    values[place] = None
-            return pa.array(values, field.type)
 
 
 def _fitted(value: Any, kind: pa.DataType) -> Any:

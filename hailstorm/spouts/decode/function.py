@@ -13,12 +13,10 @@ import numpy as np
 import pyarrow as pa
 
 from hailstorm.errors import suggestion
-from hailstorm.spouts.decode.decoder import Decoded, Decoder, without
-from hailstorm.topology.arrow_types import Columns, spark_name
+from hailstorm.spouts.decode.decoder import Decoded, Decoder, fitting, without
+from hailstorm.topology.arrow_types import Columns
 
 Dicts = list[Mapping[str, Any]]
-
-_NOT_FITTING = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
 class FunctionDecoder(Decoder):
@@ -39,7 +37,7 @@ class FunctionDecoder(Decoder):
                 continue
             dicts += made
             origin += [index] * len(made)
-        columns = [self._column(field, dicts, origin, bad) for field in self.schema]
+        columns = [fitting(field, [row.get(field.name) for row in dicts], origin, bad) for field in self.schema]
         return without(self.rows(columns, len(dicts)), np.array(origin, np.int64), bad)
 
     def _dicts(self, made: Any, known: set[str]) -> Dicts:
@@ -53,17 +51,3 @@ class FunctionDecoder(Decoder):
                 if name not in known:
                     raise ValueError(f"the schema has no column '{name}'. {suggestion(str(name), known)}".strip())
         return rows
-
-    def _column(self, field: pa.Field, dicts: Dicts, origin: list[int], bad: dict[int, str]) -> pa.Array:
-        values = [row.get(field.name) for row in dicts]
-        try:
-            return pa.array(values, field.type)
-        except _NOT_FITTING:
-            for place, value in enumerate(values):
-                try:
-                    pa.array([value], field.type)
-                except _NOT_FITTING:
-                    reason = f"field '{field.name}' is not {spark_name(field.type)}: {value!r:.80}"
-                    bad.setdefault(origin[place], reason)
-                    values[place] = None
-            return pa.array(values, field.type)
