@@ -50,7 +50,8 @@ def run_topology(
     options = {**(overrides or {}), **({"every": every} if every else {})}
     stop = stop or threading.Event()
     running = _running(topology, ledger, options, master, conf, accept, on_progress, until, on_data_loss)
-    with running as (negotiator, target, lease), _stopping_on_signals(stop):
+    # Twice, because Spark takes SIGINT for itself while it starts.
+    with _stopping_on_signals(stop), running as (negotiator, target, lease), _stopping_on_signals(stop):
         negotiator.start()
         return negotiator.run(target, stop, lease.beat)
 

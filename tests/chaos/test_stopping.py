@@ -12,7 +12,7 @@ from hailstorm.ledger.reader import open_ledger
 from tests.chaos.conftest import MakeWorld
 from tests.chaos.judge import cursors, judge, judge_the_end
 from tests.chaos.jvm import WarmJvm
-from tests.chaos.world import World
+from tests.chaos.world import World, wait_for
 
 pytestmark = [pytest.mark.chaos, pytest.mark.spark]
 
@@ -76,8 +76,21 @@ def test_control_c_in_a_terminal_reaches_all_processes_and_ends_the_run_well(new
     everything_committed_is_delivered(world)
 
 
+def test_a_signal_while_spark_starts_ends_the_run_well(new_world: MakeWorld) -> None:
+    world = new_world(seed=36)  # with a JVM of its own, which takes seconds to start
+    world.feed(50)
+    driver = world.start()
+    wait_for(lambda: "starting Spark" in world.said(driver), "the run to start Spark")
+    time.sleep(0.5)
+    driver.send_signal(signal.SIGTERM)
+    said = world.ended(driver, code=0)
+    assert "Traceback" not in said, said
+    world.run()
+    judge_the_end(world)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_while_starting_ends_the_run_without_a_traceback(
+def test_a_signal_before_the_first_commit_ends_the_run_without_a_traceback(
     new_world: MakeWorld, jvm: WarmJvm, number: int
 ) -> None:
     world = new_world(seed=35, jvm=jvm)
