@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from hailstorm.cli.app import app
 from hailstorm.errors import HailstormError
-from hailstorm.ledger.commit import DataFile, StateChange, StepShape
+from hailstorm.ledger.commit import DataFile, Hole, StateChange, StepShape
 from hailstorm.ledger.ledger import Ledger, next_commit
 from hailstorm.ledger.letters import LETTER
 from hailstorm.ledger.runs import write_run
@@ -154,6 +154,20 @@ def test_status_is_one_object_with_exactly_these_fields(ledger: str) -> None:
         "errors": 1,
         "late": 0,
     }
+
+
+def test_status_and_commits_name_what_was_not_read(ledger: str) -> None:
+    opened = Ledger(Path(ledger))
+    holes = {"lines": {"0": [Hole(11, 20), Hole(20, 50, "dropped")]}}
+    end = {"lines": {"0": 60}}
+    opened.commit(next_commit(opened.head, "tick", 1, datetime.now(UTC), end=end, rows=10, holes=holes))
+    (status,) = _lines("status", ledger, "--json")
+    assert status["holes"] == {"lines": {"0": [[11, 20, "gone"]]}}
+    assert status["skipped"] == {"lines": {"0": 30}}
+    assert [row.get("skipped") for row in _lines("commits", ledger, "--json")] == [None, None, 30]
+    shown = CliRunner().invoke(app, ["status", ledger]).output
+    assert "lines/0 has lost the offsets 11 to 19" in shown
+    assert "has skipped 30 records" in shown
 
 
 def test_errors_show_raw_bytes_even_when_they_are_not_text(ledger: str) -> None:
