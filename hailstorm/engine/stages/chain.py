@@ -66,7 +66,7 @@ class Task:
         return run
 
     def write_outbox(self, sink: str, rows: pa.Table) -> None:
-        self.report.outbox.setdefault(sink, []).append(self._write_file(f"outbox/{sink}", rows))
+        self.report.outbox.setdefault(sink, []).append(self.write_file(f"outbox/{sink}", rows))
 
     def write_scratch(self, step: str, rows: pa.Table) -> None:
         path = Path(self.order.scratch) / f"{step}-{uuid.uuid4().hex}.arrow"
@@ -95,9 +95,9 @@ class Task:
         if self.letters:
             columns = zip(*self.letters, strict=True)
             rows = pa.table([pa.array(c, f.type) for c, f in zip(columns, LETTER, strict=True)], schema=LETTER)
-            self.report.letters.append(self._write_file("errors", rows))
+            self.report.letters.append(self.write_file("errors", rows))
 
-    def _write_file(self, folder: str, rows: pa.Table) -> DataFile:
+    def write_file(self, folder: str, rows: pa.Table) -> DataFile:
         name = f"{folder}/{self.order.seq:020d}-{uuid.uuid4().hex[:16]}.parquet"
         size = self.store.write(name, lambda path: write_parquet(rows, path))
         return DataFile(path=name, rows=rows.num_rows, bytes=size)

@@ -115,7 +115,7 @@ def _keep_around(decoder: Decoder | None, records: pa.RecordBatch, bad: list[int
         rows = pa.table([pa.array(values, field.type) for values, field in columns], schema=LETTER)
         for name in around:
             rows = rows.append_column(name, records.column(name).take(pa.array(bad)))
-        task.report.letters.append(task._write_file("errors", rows))
+        task.report.letters.append(task.write_file("errors", rows))
 
 
 @dataclass(frozen=True)
