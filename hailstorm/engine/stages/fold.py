@@ -128,8 +128,8 @@ class WriteFold:
         columns |= {name: table.column(name) for name in self.fold.key}
         for cell in self.fold.cells:
             if cell.own_state:
-                columns[cell.name] = table.column(cell.name)
-            columns[cell.stored] = table.column(STATE + cell.name)
+                columns[cell.name] = _unless(deleted, table.column(cell.name))
+            columns[cell.stored] = _unless(deleted, table.column(STATE + cell.name))
         if self.fold.counts_members:
             columns[MEMBERS] = table.column(MEMBERS)
         columns[UPDATED] = table.column("_time")
@@ -175,7 +175,7 @@ def change_rows(
         kind = pc.if_else(found, "update", "insert")
     else:
         kind = pc.if_else(deleted, "delete", pc.if_else(found, "update", "insert"))
-        values = {name: pc.if_else(deleted, pa.scalar(None, v.type), v) for name, v in values.items()}
+        values = {name: _unless(deleted, column) for name, column in values.items()}
     equal = pa.array(np.ones(count, dtype=np.bool_))
     for name, value in values.items():
         same = _equal_values(value, old[name])
@@ -213,6 +213,14 @@ def _equal_values(new: Any, old: Any) -> Any:
         return pa.array(np.zeros(len(new), dtype=np.bool_))
     both_null = pc.and_(pc.is_null(new), pc.is_null(old))
     return pc.or_(both_null, pc.fill_null(pc.equal(new, old), False))
+
+
+def _unless(deleted: Any, column: Any) -> Any:
+    """The column with nulls for keys that are gone: what their last rows made of it depends on how they were cut."""
+    if deleted is None or not pc.any(deleted).as_py():
+        return column
+    gone = _one_chunk(deleted).to_numpy(zero_copy_only=False)
+    return column.take(pa.array(np.arange(len(gone)), mask=gone))
 
 
 def _one_chunk(column: Any) -> pa.Array:
