@@ -2,7 +2,8 @@
 
 A wave is one job. What a step leaves for several others, and what a stateful step leaves for any other, is written
 to scratch files that the next wave reads; so each record is read once and each user function runs once per record.
-Within a wave a branch is a DataFrame that ends in a Python stage which writes.
+Within a wave a branch is a DataFrame that ends in a Python stage which writes. With one task, readers that go on in
+Python do so in the pass that made the rows.
 
 The same plan serves both ways to run. With one task it has no shuffle, because one partition needs none: it is
 *prepared*, and the same DataFrames are run for every tick. With more tasks it is *planned*: Spark must plan it anew
@@ -13,7 +14,7 @@ for every tick, or it would reuse the shuffle files of the tick before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -28,6 +29,7 @@ from hailstorm.engine.fold_plan import FoldPlan, TableFoldPlan
 from hailstorm.engine.order import Inbox
 from hailstorm.engine.shipping import ship_by_value
 from hailstorm.engine.stages.bolt import BatchBolt, RowBolt
+from hailstorm.engine.stages.chain import Fan
 from hailstorm.engine.stages.compute import ComputeColumns, KeepWhere
 from hailstorm.engine.stages.deposit import Deposit
 from hailstorm.engine.stages.read import HIDDEN, ReadChanges, ReadLetters, ReadLog, ReadScratch
@@ -44,11 +46,16 @@ from hailstorm.topology.topology import Topology
 
 @dataclass(frozen=True)
 class Branch:
-    """One end of a wave: `frame` writes for `step`, and for the steps on the way that wrote and passed on."""
+    """One end of a wave: `flow` writes for `step`, and for the steps on the way that wrote and passed on."""
 
     step: str
-    wave: int
-    frame: DataFrame
+    flow: Flow
+
+    @property
+    def reads(self) -> str | None:
+        """The step whose scratch files are all that this branch reads, if it goes on in Python from there."""
+        first = self.flow.stages[0] if self.flow.stages else None
+        return first.step if type(first) is ReadScratch else None
 
 
 @dataclass(frozen=True)
@@ -74,8 +81,8 @@ class Plan:
     def waves(self) -> tuple[DataFrame, ...]:
         """One DataFrame a wave: all its branches side by side."""
         waves = []
-        for number in range(max((branch.wave for branch in self.branches), default=-1) + 1):
-            frames = [branch.frame for branch in self.branches if branch.wave == number]
+        for number in sorted({branch.flow.wave for branch in self.branches}):
+            frames = [branch.flow.ended() for branch in self.branches if branch.flow.wave == number]
             whole = frames[0]
             for frame in frames[1:]:
                 whole = whole.unionAll(frame)
@@ -143,7 +150,7 @@ class Compiler:
                 raise TopologyError(90, f"Spark refuses step '{step.name}': {first}", at=step.at) from error
         return Plan(
             self.tasks,
-            tuple(self.branches),
+            _fused(self.branches) if self.tasks == 1 else tuple(self.branches),
             self.rejects,
             self.refills,
             self.schemas,
@@ -283,7 +290,7 @@ class Compiler:
             self.outputs[step.name] = lambda tasks: forwarding
             return
         end = flow.then(Deposit(step.name, sinks, feeds=bool(readers), forwards=False))
-        self.branches.append(Branch(step.name, flow.wave, end.ended()))
+        self.branches.append(Branch(step.name, end))
         names = tuple(flow.schema.names)
         self.outputs[step.name] = lambda tasks: self._leaf(
             f"{step.name}>", flow.wave + 1, ReadScratch(step.name, names, tasks), flow.schema, tasks
@@ -307,7 +314,7 @@ class Compiler:
         if forwards:
             self.outputs[step.name] = lambda tasks: replace(written, schema=changes)
         else:
-            self.branches.append(Branch(step.name, flow.wave, written.ended()))
+            self.branches.append(Branch(step.name, written))
 
     def _top(self, step: Top) -> None:
         source = self.topology.step(step.inputs[0])
@@ -336,7 +343,7 @@ class Compiler:
             sinks=sinks,
             feeds=bool(readers),
         )
-        self.branches.append(Branch(step.name, flow.wave, flow.then(stage).ended()))
+        self.branches.append(Branch(step.name, flow.then(stage)))
         again = in_one_task(self.states[source.name]())
         self.refills[step.name] = Refill(root, again.then(stage).ended())
         self._publish_table(step, key, pa.schema([*values, ("rank", pa.int32())]), flow.wave)
@@ -376,6 +383,22 @@ class Compiler:
         while not isinstance(step, Fold | Top):
             step = self.topology.step(step.inputs[0])
         return step.name
+
+
+def _fused(branches: Sequence[Branch]) -> tuple[Branch, ...]:
+    """With one task, a branch that only reads what another one leaves goes on in its pass: a pass costs more than a
+    small fold. The rows are still left, for those that cannot: Spark's branches, and the search for null keys.
+    """
+
+    def whole(branch: Branch) -> Flow:
+        chains = tuple(whole(reader).stages[1:] for reader in branches if reader.reads == branch.step)
+        if not chains:
+            return branch.flow
+        *before, deposit = branch.flow.stages
+        assert isinstance(deposit, Deposit)
+        return replace(branch.flow, stages=(*before, replace(deposit, forwards=True), Fan(chains)))
+
+    return tuple(Branch(branch.step, whole(branch)) for branch in branches if branch.reads is None)
 
 
 def _quoted(name: str) -> str:

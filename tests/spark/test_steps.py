@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import hailstorm as hs
+from hailstorm.engine.plan import compile_topology
 from hailstorm.testing import Driver
 from tests.spark.oracle import after_changes, as_set
 
@@ -202,10 +203,24 @@ def test_several_steps_behind_one_cost_one_read_and_one_run_of_user_code(
 
 def test_prepared_plans_have_nothing_that_spark_would_reuse(spark: SparkSession) -> None:
     """A shuffle, a broadcast or a subquery would give a tick the rows of the tick before."""
-    from hailstorm.engine.plan import compile_topology
-
     plan = compile_topology(spark, every_step(), 1)
     for frame in plan.waves:
         text = frame._jdf.queryExecution().executedPlan().toString()
         for word in ("Exchange", "Subquery", "InMemory"):
             assert word not in text, text
+
+
+def test_with_one_task_all_folds_of_a_stream_are_one_job(spark: SparkSession) -> None:
+    storm = hs.Topology("fan")
+    rows = storm.spout("rows", hs.Log("x"), schema="a STRING, x INT")
+    for number in range(3):
+        rows.select(f"key_{number}", key=f"x % {number + 2}").fold(f"by_{number}", by="key", n=hs.count())
+    rows.fold("by_a", by="a", n=hs.count())
+    assert len(compile_topology(spark, storm, tasks=1).waves) == 1
+    assert len(compile_topology(spark, storm, tasks=2).waves) == 2
+    with Driver(storm, spark, tasks=(1,)) as driver:
+        driver.feed("rows", [{"a": "u", "x": 1}, {"a": None, "x": 2}, {"a": "u", "x": 3}])
+        driver.advance()
+        assert driver.table("by_a") == [{"a": "u", "n": 2}]
+        assert sorted(row["n"] for row in driver.table("by_0")) == [1, 2]
+        assert [error["reason"] for error in driver.errors()] == ["the key is null"]

@@ -116,19 +116,38 @@ class Chain:
         assert context is not None
         partition = context.partitionId()
         task = Task(Order.of_this_task(), partition, Report(f"{self.name}/{partition}"))
-        timed = _Timed(batches)
-        clocks = [timed]
-        for stage in self.stages:
-            timed = _Timed(stage(timed, task))
-            clocks.append(timed)
-        yield from timed
+        yield from run_stages(self.stages, batches, task)
         task.finish()
-        # What a stage's iterator took, less what the one before it took. The first one waits for the JVM.
-        task.report.timings["compute"] = clocks[0].seconds
-        for stage, clock, before in zip(self.stages, clocks[1:], clocks[:-1], strict=True):
-            spent = task.report.timings.get(stage.phase, 0.0) + clock.seconds - before.seconds
-            task.report.timings[stage.phase] = spent
         self.inbox.add([task.report])
+
+
+@dataclass(frozen=True)
+class Fan:
+    """The end of a pass whose rows several steps read: each goes on with them, one after the other."""
+
+    chains: tuple[tuple[Stage, ...], ...]
+
+    phase = "compute"
+
+    def __call__(self, batches: Batches, task: Task) -> Batches:
+        kept = list(batches)
+        for stages in self.chains:
+            yield from run_stages(stages, iter(kept), task)
+
+
+def run_stages(stages: Sequence[Stage], batches: Batches, task: Task) -> Batches:
+    """What comes out of the last stage. The time of each is added to its phase in the task's report."""
+    timed = _Timed(batches)
+    clocks = [timed]
+    for stage in stages:
+        timed = _Timed(stage(timed, task))
+        clocks.append(timed)
+    yield from timed
+    # What a stage's iterator took, less what the one before it took. The first one waits for the JVM.
+    timings = task.report.timings
+    timings["compute"] = timings.get("compute", 0.0) + clocks[0].seconds
+    for stage, clock, before in zip(stages, clocks[1:], clocks[:-1], strict=True):
+        timings[stage.phase] = timings.get(stage.phase, 0.0) + clock.seconds - before.seconds
 
 
 class _Timed:
