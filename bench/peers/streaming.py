@@ -45,7 +45,9 @@ class Streaming:
         for name, value in {**spark_settings(), **self._settings()}.items():
             builder = builder.config(name, value)
         self.spark = builder.getOrCreate()
-        self.jvm_pid = int(self.spark._jvm.ProcessHandle.current().pid())  # type: ignore[union-attr]
+        jvm = self.spark._jvm
+        assert jvm is not None
+        self.jvm_pid = int(jvm.ProcessHandle.current().pid())
         began = time.perf_counter()
         if self.work.is_json:
             (self.folder / "in").mkdir()

@@ -112,6 +112,7 @@ class SqlMonoid(AnyMonoid):
     word: ClassVar[str]  # what users call it: hs.<word>
 
     def describe(self) -> Mapping[str, Any]:
+        # mypy sees the base class only, which is no dataclass itself.
         arguments = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
         return {"monoid": self.word} | {
             name: list(value) if isinstance(value, tuple) else value for name, value in arguments.items()

@@ -73,7 +73,7 @@ def _input_types(inputs: tuple[str, ...], schema: Schema) -> list[str] | None:
 def _schemas(app: App) -> Mapping[str, pa.Schema]:
     """Compile as a run would, without running: Spark resolves every expression. Raises TopologyError."""
     require_java()
-    from hailstorm.engine.plan import compile_topology
+    from hailstorm.engine.compiler import compile_topology
     from hailstorm.engine.run import resolved
     from hailstorm.engine.session import start_session
 

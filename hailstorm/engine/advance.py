@@ -99,18 +99,15 @@ def advance(
     try:
         for frame in plan.waves:
             reports = _run(spark, plan, frame, order(), outcome)
-            _take_scratch(reports, inputs)
             for step in sorted({step for report in reports for step in report.null_keys}):
                 found = _run(spark, plan, plan.rejects[step], order(), outcome)
                 # The rows were read again to find these; of all that happened again only the letters are new.
                 _take_letters(outcome, [report for report in found if report.slot.startswith(f"{step}!null")])
-            _take(outcome, reports, runs)
+            _take(outcome, reports, runs, inputs)
             for step in sorted({step for report in reports for step in report.refill}):
                 refill = plan.refills[step]
                 # The table's changes of this tick are in its runs by now: fill from there.
-                filled = _run(spark, plan, refill.frame, order(refill=refill.table), outcome)
-                _take_scratch(filled, inputs)
-                _take(outcome, filled, runs)
+                _take(outcome, _run(spark, plan, refill.frame, order(refill=refill.table), outcome), runs, inputs)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return outcome
@@ -159,15 +156,10 @@ def _run(spark: SparkSession, plan: Plan, frame: DataFrame, order: Order, outcom
     return reports
 
 
-def _take_scratch(reports: list[Report], inputs: dict[str, tuple[str, ...]]) -> None:
-    """Let the next jobs find what these have left for them."""
-    for report in reports:
-        for step, paths in report.scratch.items():
-            inputs[step] = (*inputs.get(step, ()), *paths)
-
-
-def _take(outcome: Outcome, reports: list[Report], runs: dict[str, tuple[Run, ...]]) -> None:
-    """Add the reports of a wave to the outcome, and to the state that the next wave finds."""
+def _take(
+    outcome: Outcome, reports: list[Report], runs: dict[str, tuple[Run, ...]], inputs: dict[str, tuple[str, ...]]
+) -> None:
+    """Add the reports of a wave to the outcome, and to what the next wave finds."""
     for report in reports:
         for step in report.replaced:
             _change_state(outcome, runs, step, StateChange(removed=tuple(run.id for run in runs.get(step, ()))))
@@ -175,6 +167,8 @@ def _take(outcome: Outcome, reports: list[Report], runs: dict[str, tuple[Run, ..
             _change_state(outcome, runs, step, StateChange(added=tuple(added)))
         for sink, files in report.outbox.items():
             outcome.outbox[sink] = (*outcome.outbox.get(sink, ()), *files)
+        for step, paths in report.scratch.items():
+            inputs[step] = (*inputs.get(step, ()), *paths)
         for spout, partitions in report.seen.items():
             for partition, seen in partitions.items():
                 known = outcome.seen.setdefault(spout, {}).setdefault(partition, Seen())

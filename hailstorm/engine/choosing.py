@@ -21,7 +21,7 @@ from typing import Literal
 
 from hailstorm.clock.clock import Clock, Interval
 from hailstorm.errors import LogError
-from hailstorm.ledger.commit import GONE, Hole, Holes, skipped_in
+from hailstorm.ledger.commit import GONE, Hole, Holes, count_skipped
 from hailstorm.ledger.live import Live
 from hailstorm.spouts.source import LivingSource, Source, holes
 from hailstorm.topology.settings import OnOverload
@@ -30,9 +30,8 @@ from hailstorm.topology.topology import Topology
 
 OnDataLoss = Literal["fail", "continue"]
 _OVERLOAD = 10  # ticks' worth of records
-_SKIPPING: Mapping[
-    str, tuple[str, float]
-] = {  # what its holes are called, and the part of what waits that a tick covers
+# What the holes are called, and the part of what waits that a tick covers.
+_SKIPPING: Mapping[str, tuple[str, float]] = {
     "drop": ("dropped", 1.0),
     "sample": ("sampled", 1 / _OVERLOAD),
 }
@@ -49,8 +48,7 @@ class Choice:
     @property
     def lag_after(self) -> int:
         """How many records wait when the tick is done."""
-        skipped = sum(sum(row.values()) for row in skipped_in(self.holes).values())
-        return max(0, self.lag - len(self.interval) - skipped)
+        return max(0, self.lag - len(self.interval) - count_skipped(self.holes))
 
 
 class Logs:
@@ -135,21 +133,24 @@ class Logs:
         """Let living logs show how far we are, for other people's dashboards. Nobody waits for it, or needs it."""
         if any(isinstance(source, LivingSource) for source in self.sources.values()):
             self._untold = clock
-            if self._telling.acquire(blocking=False):
+            if not self._telling.locked():
                 threading.Thread(target=self._tell, name="offsets", daemon=True).start()
 
     def _tell(self) -> None:
-        """Tell the newest clock, and the one that has come meanwhile: it may be the last for a long time."""
-        try:
-            while (clock := self._untold) is not None:
-                self._untold = None
+        """Tell the newest clock, and the one that has come meanwhile: it may be the last for a long time.
+
+        Whoever finds the lock taken leaves it to the one who has it: that one looks again after letting it go.
+        """
+        while self._untold is not None and self._telling.acquire(blocking=False):
+            try:
+                clock, self._untold = self._untold, None
                 for name, source in self.sources.items():
-                    if isinstance(source, LivingSource) and clock.offsets.get(name):
+                    if clock is not None and isinstance(source, LivingSource) and clock.offsets.get(name):
                         source.committed(clock.offsets[name])
-        except (LogError, OSError):
-            pass  # the ledger knows how far we are; a dashboard that is behind harms nobody
-        finally:
-            self._telling.release()
+            except (LogError, OSError):
+                pass  # the ledger knows how far we are; a dashboard that is behind harms nobody
+            finally:
+                self._telling.release()
 
 
 def _part(count: int, share: float) -> int:

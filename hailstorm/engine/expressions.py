@@ -1,12 +1,12 @@
 """SQL expressions that Arrow computes exactly as Spark does: rows need not leave the Python pass that holds them.
 
 A small part of SQL, on purpose. What is compiled here agrees with Spark on nulls, NaN, overflow and types (a test
-compares the two on random rows); everything else is Spark's.
+compares the two on the borders of every type); everything else is Spark's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,10 +17,10 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
+from hailstorm.engine.stages.read import TIME
 from hailstorm.errors import RunError
 
 _WIDTHS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
-_TIMESTAMP = pa.timestamp("us", tz="UTC")
 _UNITS = {"SECOND", "MINUTE", "HOUR", "DAY"}
 
 
@@ -82,8 +82,17 @@ class Expression:
         return pa.repeat(result, rows.num_rows) if isinstance(result, pa.Scalar) else result
 
 
-def in_arrow(text: str, schema: pa.Schema) -> Expression | None:
-    """The expression over these columns, when Arrow computes it as Spark would; else None."""
+def in_arrow(expected: Iterable[tuple[str, pa.DataType]], schema: pa.Schema) -> tuple[Expression, ...] | None:
+    """These expressions over these columns, when Arrow computes all of them as Spark would; else None.
+
+    With each comes the type that Spark gives it.
+    """
+    found = [(_compiled(text, schema), type_) for text, type_ in expected]
+    same = tuple(one for one, type_ in found if one is not None and one.type == type_)
+    return same if len(same) == len(found) else None
+
+
+def _compiled(text: str, schema: pa.Schema) -> Expression | None:
     if "\\" in text:  # Spark's escapes are its own
         return None
     try:
@@ -151,7 +160,7 @@ class _Compiler:
     def is_null(self, tree: exp.Is) -> Node:
         if not isinstance(tree.expression, exp.Null):
             raise NotInArrow
-        return Apply(_is_null, (self.node(tree.this),), pa.bool_())
+        return Apply(pc.is_null, (self.node(tree.this),), pa.bool_())
 
     def one_of(self, tree: exp.In) -> Node:
         if not tree.expressions or any(tree.args.get(name) for name in ("query", "unnest", "field")):
@@ -219,10 +228,10 @@ class _Compiler:
 
     def truncated(self, tree: exp.TimestampTrunc) -> Node:
         unit, value = tree.text("unit").upper(), self.node(tree.this)
-        _require(value, _TIMESTAMP)
+        _require(value, TIME)
         if unit not in _UNITS or tree.args.get("zone"):
             raise NotInArrow
-        return Apply(_Floor(unit.lower()), (value,), _TIMESTAMP)
+        return Apply(_Floor(unit.lower()), (value,), TIME)
 
 
 def _integer(text: str) -> Node:
@@ -249,7 +258,7 @@ def _alike(left: Node, right: Node) -> tuple[Node, Node]:
 
 
 def _can_compare(type_: pa.DataType) -> bool:
-    return type_ in (pa.string(), pa.bool_(), pa.date32(), _TIMESTAMP)
+    return type_ in (pa.string(), pa.bool_(), pa.date32(), TIME)
 
 
 def _as(node: Node, type_: pa.DataType) -> Node:
@@ -280,10 +289,6 @@ class _Floor:
 
     def __call__(self, times: Any) -> Any:
         return pc.floor_temporal(times, unit=self.unit)
-
-
-def _is_null(values: Any) -> Any:
-    return pc.is_null(values)  # pc's own has options that a plain call must not meet
 
 
 def _if_true(condition: Any, yes: Any, no: Any) -> Any:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import StructField
 
 from hailstorm.algebra.monoid import AnyMonoid, Monoid, Pieces, SqlMonoid, TypeRefused
 from hailstorm.engine.expressions import Column, Expression, in_arrow
@@ -39,6 +40,7 @@ class Bound:
     monoid: AnyMonoid
     pieces: Pieces
     cell: Cell
+    input_types: tuple[pa.DataType, ...]  # what Spark gives to the monoid's inputs
 
 
 @dataclass
@@ -57,7 +59,7 @@ class FoldPlan:
     counts_members = False
 
     def compiled(self) -> tuple[Flow, pa.Schema, DataFrame | None]:
-        """The flow that writes the fold, the value columns, and the rows behind null keys."""
+        """The flow that writes the fold, its value columns, and the rows with null keys where Spark must find them."""
         rows = self.rows()
         bound = self._bound(rows)
         shape = FoldShape(
@@ -72,7 +74,10 @@ class FoldPlan:
         )
         self.keys = {name: arrow_schema(rows).field(name) for name in self.step.key}
         values = pa.schema([(b.name, b.cell.value_type) for b in bound])
-        delta = self._grouped_in_arrow(bound) or self.flow.over(self._aggregated(rows, bound))
+        grouped = self._grouped_in_arrow(bound)
+        if grouped is not None:
+            return self._written(grouped, bound, shape), values, None
+        delta = self.flow.over(self._aggregated(rows, bound))
         return self._written(delta, bound, shape), values, self._rejects(rows)
 
     def key_field(self, name: str) -> pa.Field:
@@ -100,8 +105,7 @@ class FoldPlan:
         if self.tasks > 1 and any(b.cell.state_type == pa.binary() for b in bound):
             # A sketch costs more to write, send and merge than the few rows it stands for: send the rows instead.
             rows = rows.repartition(self.tasks, *key)
-        grouped = rows.groupBy(*key).agg(*lifts, *extra)
-        return grouped.withColumn(HASH, F.xxhash64(*(f"`{name}`" for name in self.step.key)))
+        return rows.groupBy(*key).agg(*lifts, *extra).withColumn(HASH, F.xxhash64(*key))
 
     def _grouped_in_arrow(self, bound: list[Bound]) -> Flow | None:
         """Aggregate in the pass that holds the rows; None when the JVM has to.
@@ -112,26 +116,20 @@ class FoldPlan:
         flow, types = self.flow, self.flow.schema
         if self.tasks > 1 or not flow.stages or not all(can_hash(types.field(name).type) for name in self.step.key):
             return None
-        lifts = []
-        computed: dict[str, Expression] = {}
+        lifts, computed = [], dict[str, Expression]()
         for b in bound:
             lift = b.pieces.arrow.lift if b.pieces.arrow else None
-            inputs = [in_arrow(text, types) for text in b.monoid.inputs]
-            if lift is None or b.cell.merge is None:
+            inputs = in_arrow(zip(b.monoid.inputs, b.input_types, strict=True), types)
+            if lift is None or b.cell.merge is None or inputs is None:
                 return None
-            names = []
-            for expression in inputs:
-                if expression is None or expression.type != self.inputs[expression.text]:
-                    return None
-                if isinstance(expression.node, Column):
-                    names.append(expression.node.name)
-                else:
-                    names.append(f"_in_{expression.text}")
-                    computed[names[-1]] = expression
             extreme = any(function in ("min", "max") for _, function in lift.aggregates)
-            if extreme and not can_reduce([expression.type for expression in inputs if expression is not None]):
+            if extreme and not can_reduce(b.input_types):
                 return None
+            computed |= {f"_in_{one.text}": one for one in inputs if not isinstance(one.node, Column)}
+            names = (one.node.name if isinstance(one.node, Column) else f"_in_{one.text}" for one in inputs)
             lifts.append(Lifted(b.name, tuple(names), lift))
+        if self.step.key:
+            flow = flow.then(RefuseNullKeys(self.step.name, self.step.key))
         if computed:
             flow = flow.then(ComputeColumns(tuple(computed), tuple(computed.values())))
         return flow.then(GroupRows(self.step.key, tuple(lifts)))
@@ -176,27 +174,27 @@ class FoldPlan:
             return None
         null = " OR ".join(f"`{name}` IS NULL" for name in self.step.key)
         flow = self.flow.over(rows.where(null)).named(f"{self.step.name}!null")
-        return flow.then(RefuseNullKeys(self.step.name, "dead-letter")).ended()
+        return flow.then(RefuseNullKeys(self.step.name, self.step.key)).ended()
 
     def _bound(self, rows: DataFrame) -> list[Bound]:
         """Ask Spark for the types of all inputs at once, then bind each monoid."""
         texts = [text for monoid in self.step.monoids.values() for text in monoid.inputs]
         asked = rows.selectExpr(*(f"({text}) AS _{i}" for i, text in enumerate(texts))) if texts else None
-        types = iter([f.dataType.simpleString() for f in asked.schema.fields] if asked is not None else [])
-        self.inputs = dict(zip(texts, arrow_schema(asked).types if asked is not None else [], strict=True))
+        types = iter(asked.schema.fields if asked is not None else ())
         return [self._bind(rows, n, m, tuple(next(types) for _ in m.inputs)) for n, m in self.step.monoids.items()]
 
-    def _bind(self, rows: DataFrame, name: str, monoid: AnyMonoid, types: tuple[str, ...]) -> Bound:
+    def _bind(self, rows: DataFrame, name: str, monoid: AnyMonoid, inputs: tuple[StructField, ...]) -> Bound:
+        input_types = tuple(to_arrow_type(field.dataType, timezone="UTC") for field in inputs)
         if isinstance(monoid, Monoid):
             pieces = self._own_pieces(monoid)
             state, value = (self._arrow_type(rows, t) for t in (pieces.state_type, pieces.value_type))
             # The value of one's own monoid is always stored beside the state: only Python can present it.
             merge = OwnMerge(monoid, state, f"step '{self.step.name}', column '{name}',")
             cell = Cell(name, state, value, True, merge, OwnPresent(monoid, value))
-            return Bound(name, monoid, pieces, cell)
+            return Bound(name, monoid, pieces, cell, input_types)
         assert isinstance(monoid, SqlMonoid)
         try:
-            pieces = monoid.pieces(types)
+            pieces = monoid.pieces(tuple(field.dataType.simpleString() for field in inputs))
         except TypeRefused as error:
             raise TopologyError(
                 91,
@@ -208,7 +206,7 @@ class FoldPlan:
         arrow = pieces.arrow if pieces.arrow and bool(pieces.arrow.present) == own_state else None
         state, value = (self._arrow_type(rows, t) for t in (pieces.state_type, pieces.value_type))
         cell = Cell(name, state, value, own_state, arrow.merge if arrow else None, arrow.present if arrow else None)
-        return Bound(name, monoid, pieces, cell)
+        return Bound(name, monoid, pieces, cell, input_types)
 
     def _own_pieces(self, monoid: Monoid) -> Pieces:
         fields = ", ".join(f"'_{i}', {text}" for i, text in enumerate(monoid.inputs))

@@ -34,6 +34,7 @@ def ensure_java(conf: SparkConf) -> None:
         if gateway.proc is not None:  # spark-submit, or a notebook, may have started the JVM for us
             threading.Thread(target=_pass_on, args=(gateway.proc.stderr,), name="java stderr", daemon=True).start()
         SparkContext._ensure_initialized(gateway=gateway, conf=conf)
+        # py4j logs broken connections past its own logger, with tracebacks; whoever called it hears of them anyway.
         logging.getLogger().addFilter(lambda record: "py4j" not in record.pathname)
 
 

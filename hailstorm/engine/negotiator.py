@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from enum import Enum
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -31,13 +32,14 @@ from hailstorm.engine.advance import Outcome, advance
 from hailstorm.engine.attempts import Attempts
 from hailstorm.engine.choosing import Choice, Logs
 from hailstorm.engine.committing import Committer
+from hailstorm.engine.compiler import compile_topology
 from hailstorm.engine.delivery import Deliverer, columns_of, retry_wait
 from hailstorm.engine.evolution import evolution, require_consent
 from hailstorm.engine.housekeeping import Housekeeper
 from hailstorm.engine.outbox import LedgerOutbox
 from hailstorm.engine.pacing import Pace
-from hailstorm.engine.plan import Plan, compile_topology
-from hailstorm.engine.progress import OnProgress, Progress, Retried, Summary, ignore_progress
+from hailstorm.engine.plan import Plan
+from hailstorm.engine.progress import OnProgress, Phase, Progress, Retried, Summary, ignore_progress
 from hailstorm.engine.second_chance import second_chance
 from hailstorm.engine.stages.members import members_of
 from hailstorm.errors import RunError, TransientLogError
@@ -332,13 +334,17 @@ class Negotiator:
                     hint="What it has not got waits in the outbox and is delivered after a fix.",
                 )
 
-    def _report(self, phase: str, message: str = "", **known: object) -> None:
+    def _report(self, phase: Phase, message: str = "", **known: Any) -> None:
         head = self.ledger.head
         sinks = self._deliverer.states() if hasattr(self, "_deliverer") else {}
         watermark = None if head.watermark is None else datetime.fromisoformat(head.watermark)
-        fields = {"tick_ms": self._last.tick_ms, "rows_per_second": self._last.rows_per_second, "lag": self._last.lag}
+        fields: dict[str, Any] = {
+            "tick_ms": self._last.tick_ms,
+            "rows_per_second": self._last.rows_per_second,
+            "lag": self._last.lag,
+        }
         self._last = Progress(
-            phase=phase,  # type: ignore[arg-type]
+            phase=phase,
             message=message,
             commit=head.commit,
             total_rows=self._rows,
@@ -347,7 +353,7 @@ class Negotiator:
             late=head.late,
             skipped=self._skipped,
             sinks=sinks,
-            **{**fields, **known},  # type: ignore[arg-type]
+            **{**fields, **known},
         )
         self._tell(self._last)
 

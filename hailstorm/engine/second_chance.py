@@ -9,10 +9,8 @@ A change of a table whose key has changed since is out of date: it must never ov
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,6 +19,7 @@ from hailstorm.errors import SinkError
 from hailstorm.ledger.commit import DataFile
 from hailstorm.ledger.ledger import Ledger
 from hailstorm.ledger.letters import ROW
+from hailstorm.ledger.runs import write_rows
 from hailstorm.sinks.sink import KIND, OLD
 
 Key = tuple[object, ...]
@@ -56,9 +55,7 @@ def second_chance(ledger: Ledger, sinks: Mapping[str, tuple[pa.Schema, tuple[str
         found.rows += rows.num_rows
         found.outdated += sum(all_.num_rows for _, all_ in letters) - rows.num_rows
         if rows.num_rows:
-            path = f"outbox/{sink}/{ledger.head.commit + 1}-{uuid.uuid4().hex}.parquet"
-            size = ledger.store.write(path, partial(pq.write_table, rows))
-            found.outbox[sink] = (DataFile(path=path, rows=rows.num_rows, bytes=size),)
+            found.outbox[sink] = (write_rows(ledger.store, f"outbox/{sink}", rows, ledger.head.commit + 1),)
     return found
 
 

@@ -95,7 +95,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     @property
     def skipped(self) -> int:
         """How many offsets were left out on overload."""
-        return sum(sum(row.values()) for row in skipped_in(self.holes).values())
+        return count_skipped(self.holes)
 
 
 def skipped_in(holes: Holes) -> dict[str, dict[str, int]]:
@@ -107,6 +107,10 @@ def skipped_in(holes: Holes) -> dict[str, dict[str, int]]:
             if count:
                 found.setdefault(spout, {})[partition] = count
     return found
+
+
+def count_skipped(holes: Holes) -> int:
+    return sum(sum(row.values()) for row in skipped_in(holes).values())
 
 
 def commit_name(number: int) -> str:

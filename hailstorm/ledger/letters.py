@@ -22,6 +22,12 @@ REJECTED = "rejected"  # a folder per sink, a file per commit
 ROW = "row"  # what a sink rejected, as it was in the outbox: for its second chance
 
 
+def letters_table(letters: Sequence[tuple[object, ...]]) -> pa.Table:
+    """The letters as rows of a file; each has the columns of LETTER, in order."""
+    columns = zip(zip(*letters, strict=True), LETTER, strict=True)
+    return pa.table([pa.array(values, field.type) for values, field in columns], schema=LETTER)
+
+
 def encode_rejected(sink_name: str, letters: Sequence[tuple[str, bytes]], rows: pa.Table) -> bytes:
     """A Parquet file of (reason, content) and row; what leaves a topology may come from many records: none is named."""
     table = pa.Table.from_pylist(

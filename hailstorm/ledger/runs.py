@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from hailstorm.ledger.commit import Run
+from hailstorm.ledger.commit import DataFile, Run
 from hailstorm.ledger.store import LocalStore
 
 BUCKET, HASH, UPDATED, DELETED = "_bucket", "_hash", "_updated", "_deleted"
@@ -34,7 +34,8 @@ def hashes_of(table: pa.Table) -> Hashes:
     """The `_hash` column as numpy, without a copy when it is one chunk."""
     column = table.column(HASH)
     chunk = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-    return chunk.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+    hashes: Hashes = chunk.to_numpy(zero_copy_only=False)
+    return hashes
 
 
 def buckets_of(hashes: Hashes) -> pa.Array:
@@ -48,6 +49,13 @@ def write_run(store: LocalStore, step: str, table: pa.Table, seq: int) -> Run:
     hashes = hashes_of(table)
     size = store.write(run_name(step, run_id), lambda path: write_parquet(table, path))
     return Run(id=run_id, seq=seq, rows=table.num_rows, bytes=size, first=int(hashes[0]), last=int(hashes[-1]))
+
+
+def write_rows(store: LocalStore, folder: str, table: pa.Table, seq: int) -> DataFile:
+    """Write rows of commit `seq` that are no state, durably, under a name that nobody else has."""
+    name = f"{folder}/{seq:020d}-{uuid.uuid4().hex[:16]}.parquet"
+    size = store.write(name, lambda path: write_parquet(table, path))
+    return DataFile(path=name, rows=table.num_rows, bytes=size)
 
 
 def write_parquet(table: pa.Table, path: Path) -> None:
@@ -117,7 +125,8 @@ def _equal(a: pa.Array, b: pa.Array) -> npt.NDArray[np.bool_]:
     same = pc.equal(a, b)
     if pa.types.is_floating(a.type):
         same = pc.or_(same, pc.and_(pc.is_nan(a), pc.is_nan(b)))  # to Spark they are one key
-    return same.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+    equal: npt.NDArray[np.bool_] = same.to_numpy(zero_copy_only=False)
+    return equal
 
 
 def _key_numbers(keys: pa.Table, at: Positions) -> Positions:

@@ -239,6 +239,7 @@ def _connect(url: str, name: str) -> tuple[Connection[Any], frozenset[str]]:
     options = {**_CONNECT, "application_name": name, **revealed_all(conninfo_to_dict(whole_address(url, *_SCHEMES)))}
     secrets = secrets_in(url) | {str(options.get("password") or "")}
     try:
+        # Its keywords are typed one by one, and ours come out of an address.
         return psycopg.connect(**options, autocommit=True), secrets  # type: ignore[arg-type]
     except psycopg.Error as error:
         raise sink_error(error, public_address(url), secrets) from error

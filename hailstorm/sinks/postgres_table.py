@@ -122,7 +122,8 @@ def _null_patterns(keys: pa.Table) -> list[list[bool]]:
     if not any(column.null_count for column in keys.columns):
         return [[False] * keys.num_columns]
     nulls = np.stack([column.is_null().to_numpy() for column in keys.columns], axis=1)
-    return np.unique(nulls, axis=0).tolist()  # type: ignore[no-any-return]
+    patterns: list[list[bool]] = np.unique(nulls, axis=0).tolist()
+    return patterns
 
 
 def _ensure_unique(connection: Connection[Any], name: str, key: tuple[str, ...]) -> None:

@@ -6,7 +6,6 @@ small range. A consumer that is in use belongs to one reader; nobody else sees i
 
 from __future__ import annotations
 
-import gc
 import os
 import threading
 import time
@@ -19,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from hailstorm.errors import LogError, TransientLogError
+from hailstorm.spouts.cycles import without_collecting
 from hailstorm.spouts.kafka_client import PATIENCE, Cluster, Complaints, Trouble, explained, load
 from hailstorm.spouts.source import BATCH_ROWS, RECORD, check_range
 
@@ -231,19 +231,10 @@ def _key(cluster: Cluster, topic: str, partition: int) -> _Key:
 
 
 def _taken(consumer: Any, count: int) -> list[Any]:
-    """What is there, without Python's collector of cycles meanwhile.
-
-    It would look through the new messages again and again while their number grows, for more than a third of the time
-    of a read; there is no cycle in them.
-    """
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
+    """What is there."""
+    with without_collecting():
         found: list[Any] = consumer.consume(count, 0)
-        return found
-    finally:
-        if collecting:
-            gc.enable()
+    return found
 
 
 def _batch(messages: list[Any], topic: str, partition: int, metadata: bool) -> pa.RecordBatch:

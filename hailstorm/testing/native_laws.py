@@ -85,6 +85,7 @@ def _accepted_types(monoid: SqlMonoid) -> tuple[str, ...]:
 def _over_columns(monoid: SqlMonoid) -> SqlMonoid:
     """The same monoid over the columns _0, _1 ... instead of the user's expressions."""
     columns = {text: f"_{i}" for i, text in enumerate(monoid.inputs)}
+    # mypy sees the base class only, which is no dataclass itself; every native monoid is.
     arguments = {f.name: getattr(monoid, f.name) for f in dataclasses.fields(monoid)}  # type: ignore[arg-type]
     renamed = {name: columns[text] for name, text in arguments.items() if isinstance(text, str) and text in columns}
     return dataclasses.replace(monoid, **renamed)  # type: ignore[type-var]

@@ -17,6 +17,7 @@ from hailstorm.ledger import compaction, faults
 compaction.FAN_IN = 3
 housekeeping.MANIFEST_EVERY = 4
 if os.environ.get("HAILSTORM_PAUSE"):
+    # A module takes no stand-in as far as types go; a fault looks up nothing but SIGKILL in it.
     faults.signal = SimpleNamespace(SIGKILL=signal.SIGSTOP)  # type: ignore[assignment]
 
 if __name__ == "__main__":

@@ -87,6 +87,7 @@ class Outgoing:
 def _finish_with(fault: str, pause: bool, folder: Path, sinks: tuple[step.Sink, ...]) -> None:
     os.environ["HAILSTORM_FAULT"] = fault
     if pause:
+        # A module takes no stand-in as far as types go; a fault looks up nothing but SIGKILL in it.
         faults.signal = SimpleNamespace(SIGKILL=signal.SIGSTOP)  # type: ignore[assignment]
     finish(folder, sinks)
 

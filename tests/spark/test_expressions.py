@@ -77,22 +77,29 @@ def test_every_expression_gives_what_spark_gives(spark: SparkSession, rows: pa.T
     (batch,) = rows.combine_chunks().to_batches()
     wanted = spark.createDataFrame(rows).coalesce(1).selectExpr(*(f"{e} AS _{i}" for i, e in enumerate(EXPRESSIONS)))
     for index, (text, expected) in enumerate(zip(EXPRESSIONS, wanted.toArrow().columns, strict=True)):
-        expression = in_arrow(text, COLUMNS)
-        assert expression is not None, text
-        found = expression(batch)
-        assert found.type == expected.type == expression.type, text
+        expressions = in_arrow([(text, expected.type)], COLUMNS)
+        assert expressions is not None, text
+        found = expressions[0](batch)
+        assert found.type == expected.type, text
         # As text, because NaN equals nothing, and -0.0 equals 0.0.
         assert repr(found.to_pylist()) == repr(expected.to_pylist()), (index, text)
 
 
 @pytest.mark.parametrize("text", SPARKS)
 def test_what_arrow_computes_otherwise_is_left_to_spark(text: str) -> None:
-    assert in_arrow(text, COLUMNS) is None
+    types = (*COLUMNS.types, pa.decimal128(2, 1), pa.list_(pa.int64()))
+    assert all(in_arrow([(text, type_)], COLUMNS) is None for type_ in types)
+
+
+def test_one_expression_that_is_sparks_leaves_all_of_them_to_spark() -> None:
+    assert in_arrow([("l", pa.int64()), ("i", pa.int32())], COLUMNS) is not None
+    assert in_arrow([("l", pa.int64()), ("lower(t)", pa.string())], COLUMNS) is None
+    assert in_arrow([("l", pa.int32())], COLUMNS) is None  # Spark says another type than we think
 
 
 def test_an_overflow_is_an_error_as_in_spark() -> None:
-    expression = in_arrow("l + 1", COLUMNS)
-    assert expression is not None
+    expressions = in_arrow([("l + 1", pa.int64())], COLUMNS)
+    assert expressions is not None
     batch = pa.RecordBatch.from_pydict({"l": pa.array([2**63 - 1])})
     with pytest.raises(RunError, match=r"overflow.*In: l \+ 1"):
-        expression(batch)
+        expressions[0](batch)

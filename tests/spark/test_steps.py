@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import hailstorm as hs
-from hailstorm.engine.plan import compile_topology
+from hailstorm.engine.compiler import compile_topology
 from hailstorm.testing import Driver
 from tests.spark.oracle import after_changes, as_set
 

@@ -6,10 +6,8 @@ columns of a row go to everything that it became.
 
 from __future__ import annotations
 
-import gc
 import traceback
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
@@ -20,6 +18,7 @@ import pyarrow as pa
 
 from hailstorm.engine.stages.chain import Batches, Task
 from hailstorm.engine.stages.read import HIDDEN, tasks_of
+from hailstorm.spouts.cycles import without_collecting
 
 # So many rows as Python objects at a time: more of them no longer fit into the processor's cache.
 _ROWS_AT_ONCE = 2_000
@@ -42,7 +41,7 @@ class RowBolt:
             for piece in [batch] if self.tasks is None else tasks_of(batch, self.tasks):
                 made = []
                 for start in range(0, piece.num_rows, _ROWS_AT_ONCE):
-                    with _without_collecting():
+                    with without_collecting():
                         made.append(self._run(piece.slice(start, _ROWS_AT_ONCE), row_type, task))
                 if made:
                     yield pa.concat_batches(made)
@@ -95,11 +94,11 @@ class RowBolt:
 
     def _converted(self, out: list[dict[str, Any]]) -> list[pa.Array] | None:
         """The columns of what came out. None when anything of it is not as declared."""
-        width = len(self.returns)
+        names, width = set(self.returns.names), len(self.returns)
         try:
             if all(len(item) == width for item in out):  # then what has every declared name has no other
                 arrays = [pa.array([item[f.name] for item in out], f.type) for f in self.returns]
-            elif all(item.keys() <= set(self.returns.names) for item in out):
+            elif all(item.keys() <= names for item in out):
                 arrays = [pa.array([item.get(f.name) for item in out], f.type) for f in self.returns]
             else:
                 return None
@@ -204,25 +203,14 @@ class BatchBolt:
         return pa.RecordBatch.from_arrays([*arrays, *hidden], names=[*self.returns.names, *HIDDEN.names])
 
 
-@contextmanager
-def _without_collecting() -> Iterator[None]:
-    """Every row is a few objects, so Python would look for cycles again and again, and find none: a third of the
-    time of a small function. Cycles that the function makes are collected between two pieces."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
 def as_list(column: pa.Array) -> list[Any]:
     """The values of a column as Python has them. numpy is many times faster where it knows the type."""
     numeric = pa.types.is_integer(column.type) or pa.types.is_float64(column.type)
     if numeric and not column.null_count:
-        return column.to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]
-    return column.to_pylist()  # type: ignore[no-any-return]
+        values: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
+    else:
+        values = column.to_pylist()
+    return values
 
 
 def refuse_row(batch: pa.RecordBatch, index: int, step: str, reason: str, on_error: str, task: Task) -> None:

@@ -21,8 +21,8 @@ from pyspark.accumulators import Accumulator
 from hailstorm.engine.order import Failures, Order, Report
 from hailstorm.ledger.cache import OpenRun, RunCache, write_arrow
 from hailstorm.ledger.commit import DataFile, Run
-from hailstorm.ledger.letters import LETTER
-from hailstorm.ledger.runs import write_parquet, write_run
+from hailstorm.ledger.letters import letters_table
+from hailstorm.ledger.runs import write_rows, write_run
 from hailstorm.ledger.store import LocalStore
 
 Batches = Iterator[pa.RecordBatch]
@@ -93,14 +93,10 @@ class Task:
 
     def finish(self) -> None:
         if self.letters:
-            columns = zip(*self.letters, strict=True)
-            rows = pa.table([pa.array(c, f.type) for c, f in zip(columns, LETTER, strict=True)], schema=LETTER)
-            self.report.letters.append(self.write_file("errors", rows))
+            self.report.letters.append(self.write_file("errors", letters_table(self.letters)))
 
     def write_file(self, folder: str, rows: pa.Table) -> DataFile:
-        name = f"{folder}/{self.order.seq:020d}-{uuid.uuid4().hex[:16]}.parquet"
-        size = self.store.write(name, lambda path: write_parquet(rows, path))
-        return DataFile(path=name, rows=rows.num_rows, bytes=size)
+        return write_rows(self.store, folder, rows, self.order.seq)
 
 
 @dataclass(frozen=True)

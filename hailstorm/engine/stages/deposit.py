@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from hailstorm.engine.stages.bolt import refuse_row
 from hailstorm.engine.stages.chain import Batches, Task
@@ -41,15 +43,19 @@ class Deposit:
 
 @dataclass(frozen=True)
 class RefuseNullKeys:
-    """The rows behind a null key, one dead letter each. Runs only when a tick met such a key."""
+    """Rows behind a null key are dead letters, one each; the others go on."""
 
     step: str
-    on_error: str
+    key: tuple[str, ...]
 
     phase = "write"
 
     def __call__(self, batches: Batches, task: Task) -> Batches:
         for batch in batches:
-            for index in range(batch.num_rows):
-                refuse_row(batch, index, self.step, "the key is null", self.on_error, task)
-        yield from ()
+            keys = [batch.column(name) for name in self.key]
+            if any(key.null_count for key in keys):
+                null = reduce(pc.or_, map(pc.is_null, keys))
+                for index in pc.indices_nonzero(null).to_pylist():
+                    refuse_row(batch, index, self.step, "the key is null", "dead-letter", task)
+                batch = batch.filter(pc.invert(null))
+            yield batch

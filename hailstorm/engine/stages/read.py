@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from hailstorm.engine.order import Seen, TaskRange
 from hailstorm.engine.stages.chain import Batches, Task
 from hailstorm.ledger.cache import read_arrow
-from hailstorm.ledger.letters import LETTER
+from hailstorm.ledger.letters import LETTER, letters_table
 from hailstorm.ledger.runs import merge_runs
 from hailstorm.spouts.decode import Decoder
 from hailstorm.spouts.decode.json_lines import JsonDecoder
@@ -111,8 +111,7 @@ def _keep_around(decoder: Decoder | None, records: pa.RecordBatch, bad: list[int
     around = [name for name in decoder.around if name in records.schema.names] if decoder is not None else []
     if letters and around:
         del task.letters[first:]
-        columns = zip(zip(*letters, strict=True), LETTER, strict=True)
-        rows = pa.table([pa.array(values, field.type) for values, field in columns], schema=LETTER)
+        rows = letters_table(letters)
         for name in around:
             rows = rows.append_column(name, records.column(name).take(pa.array(bad)))
         task.report.letters.append(task.write_file("errors", rows))
