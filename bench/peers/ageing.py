@@ -12,8 +12,9 @@ from pyspark.sql import SparkSession
 
 from bench.peers.topologies import SPOUT
 from hailstorm.clock.clock import Clock, Interval
-from hailstorm.engine import negotiator as engine
+from hailstorm.engine import attempts
 from hailstorm.engine.advance import Outcome
+from hailstorm.engine.negotiator import Negotiator
 from hailstorm.engine.order import Seen
 from hailstorm.engine.plan import Plan
 from hailstorm.ledger.commit import StateChange
@@ -23,7 +24,7 @@ from hailstorm.ledger.runs import write_run
 _ROWS = 10
 
 
-def grow_old(negotiator: engine.Negotiator, step: str, commits: int) -> None:
+def grow_old(negotiator: Negotiator, step: str, commits: int) -> None:
     """Tick until the ledger has so many commits."""
 
     def advance(spark: SparkSession, plan: Plan, ledger: Ledger, interval: Interval, now: int) -> Outcome:
@@ -36,7 +37,7 @@ def grow_old(negotiator: engine.Negotiator, step: str, commits: int) -> None:
         seen = {SPOUT: {0: Seen(rows=len(interval))}}
         return Outcome(state={step: StateChange(added=(run,))}, seen=seen)
 
-    with patch.object(engine, "advance", advance):
+    with patch.object(attempts, "advance", advance):
         while negotiator.ledger.head.commit < commits:
             end = (negotiator.position().offset(SPOUT, 0) or 0) + _ROWS
             negotiator.tick(Clock({SPOUT: {0: end}}))
