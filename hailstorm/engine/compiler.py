@@ -5,7 +5,7 @@ Folds are in fold_plan.py, expressions that need no Spark in expressions.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from hailstorm.engine.order import Inbox
 from hailstorm.engine.plan import Branch, Plan, Refill
 from hailstorm.engine.shipping import ship_by_value
 from hailstorm.engine.stages.bolt import BatchBolt, RowBolt
-from hailstorm.engine.stages.chain import Fan
+from hailstorm.engine.stages.chain import Fan, Stage
 from hailstorm.engine.stages.compute import ComputeColumns, KeepWhere
 from hailstorm.engine.stages.deposit import Deposit
 from hailstorm.engine.stages.read import HIDDEN, ReadChanges, ReadLetters, ReadLog, ReadScratch
@@ -308,7 +308,12 @@ class Compiler:
             assert isinstance(deposit, Deposit)
             _, readers = self._consumers(self.topology.step(branch.step))
             feeding = replace(deposit, feeds=len(chains) < len(readers), forwards=True)
-            return replace(branch.flow, stages=(*before, feeding, Fan(chains)))
+            fan = Fan(
+                side_by_side=tuple(chain for chain in chains if not _calls_users(chain)),
+                in_turn=tuple(chain for chain in chains if _calls_users(chain)),
+                threads=self.spark.sparkContext.defaultParallelism,
+            )
+            return replace(branch.flow, stages=(*before, feeding, fan))
 
         return tuple(Branch(branch.step, whole(branch)) for branch in self.branches if branch.reads is None)
 
@@ -331,6 +336,14 @@ class Compiler:
         while not isinstance(step, Fold | Top):
             step = self.topology.step(step.inputs[0])
         return step.name
+
+
+def _calls_users(stages: Iterable[Stage]) -> bool:
+    """Whether functions of users run in these stages.
+
+    Folds with monoids of their own are not fused: the JVM groups their rows.
+    """
+    return any(isinstance(stage, RowBolt | BatchBolt) or (isinstance(stage, Fan) and stage.in_turn) for stage in stages)
 
 
 def _quoted(name: str) -> str:

@@ -99,8 +99,10 @@ class Plan:
 
 def _failure_of_job(error: Py4JJavaError) -> Exception:
     """What the future's exception is about, as pyspark tells it."""
+    told: Exception = error
     cause = error.java_exception.getCause()
-    if cause is None:
-        return error
-    told: Exception = convert_exception(cause)
-    return Py4JJavaError("A job failed.\n", cause) if isinstance(told, UnknownException) else told
+    if cause is not None:
+        told = convert_exception(cause)
+    if isinstance(told, UnknownException):
+        told = Py4JJavaError("A job failed.\n", cause)
+    return told

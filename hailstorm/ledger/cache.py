@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import threading
 import uuid
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -43,20 +44,21 @@ class RunCache:
 
     def open(self, step: str, run: Run) -> OpenRun:
         path = self.path(step, run.id)
-        found = _open_runs.get(path)
-        if found is None:
-            table = self._mapped(path)
-            if table is None:
-                # Deleted, torn, or another machine's: the ledger's Parquet file is the truth.
-                truth = pq.read_table(self.store.path(run_name(step, run.id))).combine_chunks()
-                self.put(step, run.id, truth)
-                table = self._mapped(path) or truth  # it may have been deleted again
-            found = OpenRun(table, hashes_of(table), run.first, run.last)
+        with _opening:
+            if path in _open_runs:
+                _open_runs.move_to_end(path)
+                return _open_runs[path]
+        table = self._mapped(path)
+        if table is None:
+            # Deleted, torn, or another machine's: the ledger's Parquet file is the truth.
+            truth = pq.read_table(self.store.path(run_name(step, run.id))).combine_chunks()
+            self.put(step, run.id, truth)
+            table = self._mapped(path) or truth  # it may have been deleted again
+        found = OpenRun(table, hashes_of(table), run.first, run.last)
+        with _opening:
             _open_runs[path] = found
             if len(_open_runs) > _KEEP_OPEN:
                 _open_runs.popitem(last=False)
-        else:
-            _open_runs.move_to_end(path)
         return found
 
     def put(self, step: str, run_id: str, table: pa.Table) -> None:
@@ -107,4 +109,5 @@ def read_arrow(path: Path) -> pa.Table:
 
 
 # Maps that this process holds open. Workers live for many ticks; without this each tick would map all runs again.
+_opening = threading.Lock()  # branches of one pass open runs side by side
 _open_runs: OrderedDict[Path, OpenRun] = OrderedDict()

@@ -8,7 +8,8 @@ keys. No Python runs per key and only rows that are found are touched.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -23,13 +24,16 @@ class Matches:
 
     count: int
     parts: tuple[tuple[OpenRun, Positions, Positions], ...]  # run, places in the run, places among the keys
+    _columns: dict[str, pa.Array] = field(default_factory=dict)
 
     def column(self, name: str, type_: pa.DataType) -> pa.Array:
         """A column of the found rows, in the order of the keys; null where a key was not found."""
         if not self.parts:
             return pa.nulls(self.count, type_)
-        pieces = [_taken(run, name, type_, places) for run, places, _ in self.parts]
-        return pa.concat_arrays(pieces).take(self._positions())
+        if name not in self._columns:  # state and old value are often the same column
+            pieces = [_taken(run, name, type_, places) for run, places, _ in self.parts]
+            self._columns[name] = pa.concat_arrays(pieces).take(self._positions)
+        return self._columns[name]
 
     def found(self) -> pa.Array:
         mask = np.zeros(self.count, dtype=np.bool_)
@@ -37,6 +41,7 @@ class Matches:
             mask[keys] = True
         return pa.array(mask)
 
+    @cached_property
     def _positions(self) -> pa.Array:
         at = np.full(self.count, -1, dtype=np.int64)
         offset = 0
@@ -60,6 +65,7 @@ def look_up(rows: pa.Table, key: Sequence[str], runs: Iterable[OpenRun]) -> Matc
     """
     hashes, keys = hashes_of(rows), rows.select(list(key))
     open_ = np.arange(rows.num_rows, dtype=np.int64)
+    is_open = np.ones(rows.num_rows, dtype=np.bool_)
     parts: list[tuple[OpenRun, Positions, Positions]] = []
     for run in runs:
         if not len(open_):
@@ -67,7 +73,8 @@ def look_up(rows: pa.Table, key: Sequence[str], runs: Iterable[OpenRun]) -> Matc
         wanted, places = _search(run, hashes, open_, keys, key)
         if not len(wanted):
             continue
-        open_ = np.setdiff1d(open_, wanted, assume_unique=True)
+        is_open[wanted] = False
+        open_ = np.flatnonzero(is_open)
         deleted = run.table.column(DELETED).take(pa.array(places)).to_numpy()
         if deleted.any():
             wanted, places = wanted[~deleted], places[~deleted]
@@ -86,7 +93,8 @@ def _search(
     if not len(open_):
         return open_, open_
     places = np.searchsorted(run.hashes, queries)
-    hit = run.hashes[np.minimum(places, len(run.hashes) - 1)] == queries
+    # No place is behind the last row, because no query is behind its hash.
+    hit = np.flatnonzero(run.hashes[places] == queries)
     open_, places, queries = open_[hit], places[hit], queries[hit]
     if not len(open_) or not key:
         return open_, places
@@ -94,6 +102,10 @@ def _search(
     wanted, found = [], []
     while len(open_):
         same = equal_keys(run_keys, places, keys, open_)
+        if same.all():
+            wanted.append(open_)
+            found.append(places)
+            break
         wanted.append(open_[same])
         found.append(places[same])
         # The rest met another key with the same hash: look at the next row of that hash, if there is one.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -46,6 +47,12 @@ class Task:
     partition: int
     report: Report
     letters: list[tuple[str | None, int | None, int | None, str, str, bytes | None]] = field(default_factory=list)
+    parts: list[Task] = field(default_factory=list)
+
+    def part(self) -> Task:
+        """For a branch of the pass that runs beside others: it has a report of its own."""
+        self.parts.append(Task(self.order, self.partition, Report(f"{self.report.slot}/{len(self.parts)}")))
+        return self.parts[-1]
 
     @cached_property
     def store(self) -> LocalStore:
@@ -91,9 +98,11 @@ class Task:
         if on_error == "dead-letter":
             self.letters.append((*origin, step, reason, raw))
 
-    def finish(self) -> None:
+    def finish(self) -> list[Report]:
+        """The reports of the task and of its parts, with what they refused written down."""
         if self.letters:
             self.report.letters.append(self.write_file("errors", letters_table(self.letters)))
+        return [self.report, *(report for part in self.parts for report in part.finish())]
 
     def write_file(self, folder: str, rows: pa.Table) -> DataFile:
         return write_rows(self.store, folder, rows, self.order.seq)
@@ -113,22 +122,47 @@ class Chain:
         partition = context.partitionId()
         task = Task(Order.of_this_task(), partition, Report(f"{self.name}/{partition}"))
         yield from run_stages(self.stages, batches, task)
-        task.finish()
-        self.inbox.add([task.report])
+        self.inbox.add(task.finish())
 
 
 @dataclass(frozen=True)
 class Fan:
-    """The end of a pass whose rows several steps read: each goes on with them, one after the other."""
+    """The end of a pass whose rows several steps read: each goes on with them, and writes.
 
-    chains: tuple[tuple[Stage, ...], ...]
+    A pass is one task, also where there are more cores. Our own stages are at work in Arrow, numpy and files, so
+    threads use them. Functions of users expect to be called one at a time.
+    """
+
+    side_by_side: tuple[tuple[Stage, ...], ...]
+    in_turn: tuple[tuple[Stage, ...], ...]
+    threads: int
 
     phase = "compute"
 
     def __call__(self, batches: Batches, task: Task) -> Batches:
         kept = list(batches)
-        for stages in self.chains:
-            yield from run_stages(stages, iter(kept), task)
+        began = time.perf_counter()
+        chains = (*self.side_by_side, *self.in_turn)
+        parts = [task.part() for _ in chains]
+
+        def run(number: int) -> None:
+            for _ in run_stages(chains[number], iter(kept), parts[number]):
+                raise AssertionError("a branch ends with what it writes")
+
+        first = len(self.side_by_side)
+        with ThreadPoolExecutor(self.threads) as pool:
+            list(pool.map(run, range(first)))
+        for number in range(first, len(chains)):
+            run(number)
+        _share_out(time.perf_counter() - began, [part.report for part in parts])
+        yield from ()
+
+
+def _share_out(seconds: float, reports: Sequence[Report]) -> None:
+    """Threads that wait for each other count that as work: let their times add up to what it took in all."""
+    counted = sum(spent for report in reports for spent in report.timings.values())
+    for report in reports if counted > seconds else ():
+        report.timings = {phase: spent * seconds / counted for phase, spent in report.timings.items()}
 
 
 def run_stages(stages: Sequence[Stage], batches: Batches, task: Task) -> Batches:
