@@ -14,6 +14,7 @@ from bench.peers.topologies import SPOUT
 from hailstorm.clock.clock import Clock, Interval
 from hailstorm.engine import attempts
 from hailstorm.engine.advance import Outcome
+from hailstorm.engine.isolation import Excluded
 from hailstorm.engine.negotiator import Negotiator
 from hailstorm.engine.order import Seen
 from hailstorm.engine.plan import Plan
@@ -27,7 +28,9 @@ _ROWS = 10
 def grow_old(negotiator: Negotiator, step: str, commits: int) -> None:
     """Tick until the ledger has so many commits."""
 
-    def advance(spark: SparkSession, plan: Plan, ledger: Ledger, interval: Interval, now: int) -> Outcome:
+    def advance(
+        spark: SparkSession, plan: Plan, ledger: Ledger, interval: Interval, now: int, excluded: Excluded
+    ) -> Outcome:
         oldest = ledger.head.runs[step][0]
         rows = ledger.cache.open(step, oldest).table
         start = ledger.head.commit * _ROWS % (rows.num_rows - _ROWS)
