@@ -40,6 +40,7 @@ def main(
     with tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as scratch:
         os.environ["BENCH_SCRATCH"] = scratch  # all peers work below it, so that nothing stays, whoever is killed
         for bench in chosen:
+            os.sync()  # what the bench before has left to be written would be in this one's way
             before = record.machine()
             outcome = _measured(bench, quick)
             show(console, bench, outcome)
