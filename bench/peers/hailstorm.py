@@ -24,6 +24,8 @@ from hailstorm.engine.progress import Progress
 from hailstorm.engine.session import start_session
 from hailstorm.ledger.ledger import Ledger
 
+BESIDE = "beside housekeeping"  # 1 where compaction or a manifest was made beside a tick
+
 
 class Hailstorm:
     """`ledger` names a folder that outlives this process; `fill` says whether to fill the state with all keys, and
@@ -87,10 +89,12 @@ class Hailstorm:
         target = Clock({SPOUT: {0: start + rows}})
         ticks = []
         while not self.negotiator.position().covers(target):
-            began = time.perf_counter()
+            keeper = self.negotiator._housekeeper
+            ended, began = keeper.ended, time.perf_counter()
             self.negotiator.tick(target)
             ms = (time.perf_counter() - began) * 1000
-            ticks.append(Tick(ms, self.progress.rows, dict(self.progress.timings)))
+            parts = {**self.progress.timings, BESIDE: float(keeper.begun > ended)}
+            ticks.append(Tick(ms, self.progress.rows, parts))
         return ticks
 
     def _watch(self, progress: Progress) -> None:

@@ -28,6 +28,7 @@ class Housekeeper:
         self._done: queue.SimpleQueue[tuple[str, StateChange]] = queue.SimpleQueue()
         self._failure: BaseException | None = None
         self._stopping = threading.Event()
+        self.begun = self.ended = 0  # how often it went to work
         self._thread = threading.Thread(target=self._run, name="housekeeping", daemon=True)
         self._manifest = 0
 
@@ -72,7 +73,9 @@ class Housekeeper:
                 # First who is busy, then the head, and the head of now: a step that is not busy any more has its
                 # merged runs in that head. The other way round, runs that are gone would be merged again.
                 busy = set(self._busy)
+                self.begun += 1
                 self._keep_house(self._ledger.head, busy)
+                self.ended += 1
             except Exception as error:  # whatever it is, the negotiator must hear of it
                 self._failure = error
                 return
