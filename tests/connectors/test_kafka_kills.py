@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.chaos.jvm import QUICK
 from tests.connectors.kafka_topics import Topics
 from tests.connectors.servers.kafka import PASSWORD, USER
 from tests.connectors.tally import suffered
@@ -49,7 +50,7 @@ LINES = 3000
 
 
 def run(app: Path, fault: str = "") -> int:
-    environment = {**os.environ, "KAFKA_PASSWORD": PASSWORD, "HAILSTORM_FAULT": fault}
+    environment = {**os.environ, **QUICK, "KAFKA_PASSWORD": PASSWORD, "HAILSTORM_FAULT": fault}
     done = subprocess.run(
         [sys.executable, "-m", "hailstorm", "run", app.name, "--until", "caught-up", "--master", "local[2]"],
         cwd=app.parent,
