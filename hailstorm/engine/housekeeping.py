@@ -28,7 +28,7 @@ class Housekeeper:
         self._done: queue.SimpleQueue[tuple[str, StateChange]] = queue.SimpleQueue()
         self._failure: BaseException | None = None
         self._stopping = threading.Event()
-        self.begun = self.ended = 0  # how often it went to work
+        self.begun = self.ended = 0  # how often it went to work; a bench tells the ticks beside it by that
         self._thread = threading.Thread(target=self._run, name="housekeeping", daemon=True)
         self._manifest = 0
 

@@ -24,16 +24,17 @@ class Matches:
 
     count: int
     parts: tuple[tuple[OpenRun, Positions, Positions], ...]  # run, places in the run, places among the keys
-    _columns: dict[str, pa.Array] = field(default_factory=dict)
+    _columns: dict[tuple[str, pa.DataType], pa.Array] = field(default_factory=dict)
 
     def column(self, name: str, type_: pa.DataType) -> pa.Array:
         """A column of the found rows, in the order of the keys; null where a key was not found."""
         if not self.parts:
             return pa.nulls(self.count, type_)
-        if name not in self._columns:  # state and old value are often the same column
+        column = name, type_
+        if column not in self._columns:  # state and old value are often the same column
             pieces = [_taken(run, name, type_, places) for run, places, _ in self.parts]
-            self._columns[name] = pa.concat_arrays(pieces).take(self._positions)
-        return self._columns[name]
+            self._columns[column] = pa.concat_arrays(pieces).take(self._positions)
+        return self._columns[column]
 
     def found(self) -> pa.Array:
         mask = np.zeros(self.count, dtype=np.bool_)

@@ -234,15 +234,21 @@ def test_the_one_row_of_a_table_without_a_key_is_out_of_date_when_it_has_changed
     assert (database.rows(), rejected(outgoing)) == ([("all", 5)], [])
 
 
+def with_a_second_chance(database: Database, folder: Path) -> tuple[Outgoing, step.Sink]:
+    """One of two rows was rejected, and would be taken by now."""
+    database.query(LIMITED)
+    outgoing, sink = Outgoing(folder / "ledger"), board(database.sink, key=())
+    outgoing.commit(stream(("rain", 1), ("hail", 100)))
+    outgoing.deliver(sink)
+    database.mend()
+    return outgoing, sink
+
+
 @pytest.mark.parametrize("point", ["before-commit", "after-commit"])
 def test_a_retry_that_dies_around_its_commit_loses_and_doubles_nothing(
     database: Database, tmp_path: Path, point: str
 ) -> None:
-    database.query(LIMITED)
-    outgoing, sink = Outgoing(tmp_path / "ledger"), board(database.sink, key=())
-    outgoing.commit(stream(("rain", 1), ("hail", 100)))
-    outgoing.deliver(sink)
-    database.mend()
+    outgoing, sink = with_a_second_chance(database, tmp_path)
     with inject(point, KeyboardInterrupt()), pytest.raises(KeyboardInterrupt):
         retry(outgoing, sink)
     outgoing = Outgoing(tmp_path / "ledger")  # as the next process finds it
@@ -256,11 +262,7 @@ def test_a_retry_that_dies_around_its_commit_loses_and_doubles_nothing(
 def test_a_kill_while_the_second_chance_is_delivered_doubles_nothing(
     database: Database, tmp_path: Path, fault: str
 ) -> None:
-    database.query(LIMITED)
-    outgoing, sink = Outgoing(tmp_path / "ledger"), board(database.sink, key=())
-    outgoing.commit(stream(("rain", 1), ("hail", 100)))
-    outgoing.deliver(sink)
-    database.mend()
+    outgoing, sink = with_a_second_chance(database, tmp_path)
     retry(outgoing, sink)
     outgoing.deliver_killed(fault, sink)
     outgoing.deliver(sink)
