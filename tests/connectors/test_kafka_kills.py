@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from tests.chaos.jvm import QUICK
 from tests.connectors.kafka_topics import Topics
+from tests.connectors.killing import run_app
 from tests.connectors.servers.kafka import PASSWORD, USER
-from tests.connectors.tally import suffered
 
 pytestmark = [pytest.mark.spark, pytest.mark.chaos]
 
@@ -50,20 +46,7 @@ LINES = 3000
 
 
 def run(app: Path, fault: str = "") -> int:
-    environment = {**os.environ, **QUICK, "KAFKA_PASSWORD": PASSWORD, "HAILSTORM_FAULT": fault}
-    done = subprocess.run(
-        [sys.executable, "-m", "hailstorm", "run", app.name, "--until", "caught-up", "--master", "local[2]"],
-        cwd=app.parent,
-        env={**environment, "PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path])},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert PASSWORD not in done.stdout + done.stderr
-    assert done.returncode in (0, -signal.SIGKILL), done.stderr
-    suffered("topology killed", int(done.returncode < 0))
-    return done.returncode
+    return run_app(app, {"KAFKA_PASSWORD": PASSWORD}, fault)
 
 
 def table_of(topics: Topics, topic: str) -> dict[str, int]:

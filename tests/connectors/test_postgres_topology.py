@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -14,9 +11,9 @@ import pytest
 
 from hailstorm.ledger.reader import open_ledger
 from hailstorm.spouts import Log
+from tests.connectors.killing import run_app
 from tests.connectors.servers.postgres import PASSWORD, PostgresServer
 from tests.connectors.servers.redis import RedisServer
-from tests.connectors.tally import suffered
 
 pytestmark = [pytest.mark.spark, pytest.mark.chaos]
 
@@ -37,20 +34,7 @@ ROWS = 4000
 
 
 def run(folder: Path, fault: str = "") -> int:
-    environment = {**os.environ, "DB_PASSWORD": PASSWORD, "PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path])}
-    done = subprocess.run(
-        [sys.executable, "-m", "hailstorm", "run", "app.py", "--until", "caught-up", "--master", "local[2]"],
-        cwd=folder,
-        env={**environment, "HAILSTORM_FAULT": fault},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert PASSWORD not in done.stdout + done.stderr
-    assert done.returncode in (0, -signal.SIGKILL), done.stderr
-    suffered("topology killed", int(done.returncode < 0))
-    return done.returncode
+    return run_app(folder / "app.py", {"DB_PASSWORD": PASSWORD}, fault)
 
 
 def test_a_topology_that_is_killed_again_and_again_is_exact_in_postgres_and_redis(

@@ -1,0 +1,31 @@
+"""A topology in a process of its own, killed at a fault point or left to catch up."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.chaos.jvm import QUICK
+from tests.connectors.tally import suffered
+
+
+def run_app(app: Path, secrets: Mapping[str, str], fault: str = "") -> int:
+    """The return code: 0, or that of a kill. `secrets` are its environment, and appear in nothing that it says."""
+    environment = {"PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path]), "HAILSTORM_FAULT": fault}
+    done = subprocess.run(
+        [sys.executable, "-m", "hailstorm", "run", app.name, "--until", "caught-up", "--master", "local[2]"],
+        cwd=app.parent,
+        env={**os.environ, **QUICK, **environment, **secrets},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert not any(secret in done.stdout + done.stderr for secret in secrets.values())
+    assert done.returncode in (0, -signal.SIGKILL), done.stderr
+    suffered("topology killed", int(done.returncode < 0))
+    return done.returncode
