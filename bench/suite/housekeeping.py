@@ -1,4 +1,4 @@
-"""What goes on beside the ticks: compaction, manifests, delivery. No tick may wait for it."""
+"""What goes on beside the ticks: compaction and manifests. No tick may wait for it. (There is no sink in this work.)"""
 
 from __future__ import annotations
 

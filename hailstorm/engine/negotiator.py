@@ -110,6 +110,7 @@ class Negotiator:
             self.settings.latency_ms / 1000, self.settings.max_tick_rows, ways or ((1, cores) if cores > 1 else (1,))
         )
         self._ticks = self._rows = self._errors = self._skipped = 0
+        self._committing = 0.0  # seconds that the last commit took
         self._unreachable = 0  # how often in a row a log was not to be reached
         self._stop = threading.Event()
         self._started = time.monotonic()
@@ -220,9 +221,12 @@ class Negotiator:
         self._pace.observe(way, len(interval), advanced - chosen)
         self._enter(State.COMMITTING)
         outcome.timings["choose"] = chosen - began
+        # A commit cannot say how long it takes itself, nor how long its delivery: it says it of those before.
+        outcome.timings["commit"] = self._committing
+        outcome.timings["deliver"] = max((sink.seconds for sink in self._deliverer.states().values()), default=0.0)
         commit = self._committer.tick(choice, self.logs.rosters, outcome, now, advanced - began)
         self._skipped += commit.skipped
-        outcome.timings["commit"] = time.perf_counter() - advanced
+        outcome.timings["commit"] = self._committing = time.perf_counter() - advanced
         self.logs.committed(interval.end)
         self._after_tick(outcome, choice.lag_after, time.perf_counter() - began)
         self._enter(State.CHOOSING)
@@ -306,8 +310,6 @@ class Negotiator:
         self._ticks += 1
         self._rows += outcome.rows
         self._errors += outcome.errors
-        delivering = [state.seconds for state in self._deliverer.states().values()]
-        outcome.timings["deliver"] = max(delivering, default=0.0)  # of an earlier commit: it runs beside the tick
         self._deliverer.notify(head.commit)
         self._housekeeper.notice(head)
         self._report(

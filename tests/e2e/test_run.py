@@ -86,6 +86,10 @@ def test_a_run_in_a_pipe_prints_plain_lines_and_a_summary(words: Path) -> None:
     results = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     assert {(row["word"], row["n"]) for row in results} == {("rain", 2), ("snow", 1)}
     assert "median ms" in done.stdout
+    status = hailstorm_("status", "app.py", folder=words).stdout
+    parts = ("choose", "plan", "read", "compute", "look up", "merge", "write", "commit", "deliver")
+    for shown in (done.stdout, status):
+        assert [part for part in parts if f" {part} " in shown] == list(parts)
 
 
 def test_state_can_be_read_while_it_runs_and_a_signal_ends_it_well(running: subprocess.Popen[str], words: Path) -> None:
