@@ -1,6 +1,6 @@
-"""Housekeeping: compaction and manifests, in a thread of its own, while ticks go on.
+"""Housekeeping: compaction, manifests and publishing, in a thread of its own, while ticks go on.
 
-The thread only makes files. What it made is committed by the negotiator between two ticks, because there is one
+The thread only makes files. What it has merged is committed by the negotiator between two ticks, because there is one
 writer of commits. The thread runs at low priority: a tick comes first.
 """
 
@@ -9,20 +9,26 @@ from __future__ import annotations
 import os
 import queue
 import threading
+import time
 from collections.abc import Mapping
 
 from hailstorm.ledger.commit import StateChange
 from hailstorm.ledger.compaction import compact, layers_to_merge
 from hailstorm.ledger.ledger import MANIFEST_EVERY, Ledger, cannot_write
 from hailstorm.ledger.live import Live
+from hailstorm.ledger.publishing import Publisher
 
 _NICE = 10
+_PUBLISHING_SHARE = 0.05  # of the time, at most: a large state is published less often
 
 
 class Housekeeper:
-    def __init__(self, ledger: Ledger, keys: Mapping[str, tuple[str, ...]]) -> None:
-        """`keys` are the key columns of every step whose runs are compacted."""
-        self._ledger, self._keys = ledger, keys
+    def __init__(self, ledger: Ledger, keys: Mapping[str, tuple[str, ...]], publish_every: float | None = None) -> None:
+        """`keys` are the key columns of every step whose runs are compacted. Tables are published so often, in
+        seconds, or never."""
+        self._ledger, self._keys, self._every = ledger, keys, publish_every
+        self._publisher = Publisher(ledger)
+        self._next_publication = time.monotonic() + (publish_every or 0)
         self._work: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._busy: set[str] = set()
         self._done: queue.SimpleQueue[tuple[str, StateChange]] = queue.SimpleQueue()
@@ -62,13 +68,22 @@ class Housekeeper:
         self._work.put(False)
         self._thread.join(timeout=10)
 
+    def publish_the_end(self) -> None:
+        """After `stop`, when nothing more is committed: tables show the last commit."""
+        if self._every is None or self._thread.is_alive():
+            return
+        try:
+            self._publisher.publish(self._ledger.head)
+        except OSError as error:
+            raise cannot_write(error) from error
+
     def _due(self, live: Live, busy: set[str]) -> list[str]:
         steps = [step for step in self._keys if step not in busy]
         return [step for step in steps if layers_to_merge(live.runs.get(step, ()))[0]]
 
     def _run(self) -> None:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
-        while self._work.get() and not self._stopping.is_set():
+        while self._wait_for_work() and not self._stopping.is_set():
             try:
                 # First who is busy, then the head, and the head of now: a step that is not busy any more has its
                 # merged runs in that head. The other way round, runs that are gone would be merged again.
@@ -79,6 +94,16 @@ class Housekeeper:
             except Exception as error:  # whatever it is, the negotiator must hear of it
                 self._failure = error
                 return
+
+    def _wait_for_work(self) -> bool:
+        """False when this is the end."""
+        try:
+            return self._work.get(timeout=self._until_publication())
+        except queue.Empty:
+            return True
+
+    def _until_publication(self) -> float | None:
+        return None if self._every is None else max(0.0, self._next_publication - time.monotonic())
 
     def _keep_house(self, live: Live, busy: set[str]) -> None:
         if live.commit - self._manifest >= MANIFEST_EVERY:
@@ -98,3 +123,12 @@ class Housekeeper:
                 self._busy.discard(step)
             else:
                 self._done.put((step, change))
+        if self._until_publication() == 0:
+            self._publish()
+
+    def _publish(self) -> None:
+        assert self._every is not None
+        began = time.monotonic()
+        self._publisher.publish(self._ledger.head)
+        ended = time.monotonic()
+        self._next_publication = ended + max(self._every, (ended - began) / _PUBLISHING_SHARE)

@@ -133,7 +133,7 @@ class Negotiator:
             if isinstance(step, Fold):
                 keys[step.name] = step.key
                 keys[members_of(step.name)] = (*step.key, *self.topology.step(step.inputs[0]).key)
-        self._housekeeper = Housekeeper(self.ledger, keys)
+        self._housekeeper = Housekeeper(self.ledger, keys, self.settings.publish_every)
         self._housekeeper.start()
         # Only Spark knows the types of what an SQL step selects; by now it has told them.
         self._sinks = [replace(sink, schema=_schema(plan.schemas[sink.inputs[0]])) for sink in self._sinks]
@@ -163,6 +163,7 @@ class Negotiator:
         self._deliverer.stop()
         self._housekeeper.stop()
         self._commit_compactions()
+        self._housekeeper.publish_the_end()
         self._enter(State.STOPPED)
         self._report("stopped")
         seconds = time.monotonic() - self._started

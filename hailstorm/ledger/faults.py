@@ -23,6 +23,7 @@ FAULT_POINTS = frozenset(
         "after-delivery",
         "during-compaction",
         "during-manifest",
+        "during-publishing",
     }
 )
 

@@ -119,6 +119,13 @@ def _search(
     return np.concatenate(wanted), np.concatenate(found)
 
 
+def replaced_rows(older: OpenRun, newer: OpenRun, key: Sequence[str]) -> Positions:
+    """The rows of a run whose keys a newer run holds. The work is that of looking up the smaller one's keys."""
+    if len(newer.hashes) < len(older.hashes):
+        return _search(older, newer.hashes, np.arange(len(newer.hashes)), newer.table.select(list(key)), key)[1]
+    return _search(newer, older.hashes, np.arange(len(older.hashes)), older.table.select(list(key)), key)[0]
+
+
 def all_members(hashes: Hashes, runs: Iterable[OpenRun]) -> list[pa.Table]:
     """Every row that has one of these (sorted, distinct) hashes, a table per run, in the order of the runs."""
     found = []

@@ -33,6 +33,10 @@ def _duration(value: Any) -> int:
     return duration
 
 
+def _duration_or_off(value: Any) -> int | None:
+    return None if value == "off" else _duration(value)
+
+
 def _whole_number(value: Any) -> int:
     number = int(str(value).replace("_", ""))
     if isinstance(value, float) or number < 1:
@@ -76,6 +80,12 @@ class Settings:
         '"queue", "drop" or "sample"',
         _on_overload,
     )
+    publish_ms: int | None = _setting(
+        10_000,
+        "how often state is published as Delta tables",
+        'a duration, such as "10 seconds", or "off"',
+        _duration_or_off,
+    )
     error_limit: float = _setting(0.10, "the share of bad rows at which a tick stops", "0 to 1, or 10%", _share)
     error_limit_rows: int = _setting(100, "ticks with fewer rows than this do not stop", _A_NUMBER, _whole_number)
 
@@ -98,15 +108,27 @@ class Settings:
                 raise mistakes.bad_setting(name, value, meaning.takes, at) from None
         return replace(self, **changes)
 
+    @property
+    def publish_every(self) -> float | None:
+        """Seconds, or None for never."""
+        return None if self.publish_ms is None else self.publish_ms / 1000
+
     def explain(self) -> list[tuple[str, str, str]]:
         """(name, value, meaning) of every setting, for `hailstorm check`."""
         rows = []
         for f in fields(self):
             value = getattr(self, f.name)
-            number = value if isinstance(value, str) else f"{value:,}"
-            shown = duration_text(value) if f.name.endswith("_ms") else number
+            shown = _shown(value, is_duration=f.name.endswith("_ms"))
             rows.append((setting_name(f.name), shown, f.metadata["meaning"].text))
         return rows
+
+
+def _shown(value: Any, is_duration: bool) -> str:
+    if value is None:
+        return "off"
+    if is_duration:
+        return duration_text(value)
+    return value if isinstance(value, str) else f"{value:,}"
 
 
 def setting_name(field_name: str) -> str:

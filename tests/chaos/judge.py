@@ -1,7 +1,8 @@
 """The judge: compares everything that a killed run left behind with the oracle.
 
 It needs no run that ends well: whatever the newest commit is, its state must be that of exactly the records before
-its clock; and whatever a sink's cursor is, it must hold exactly the rows of the commits up to there.
+its clock; whatever a sink's cursor is, it must hold exactly the rows of the commits up to there; and a published
+table must be the state of the commit that it names.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 import pyarrow.parquet as pq
+from deltalake import DeltaTable, QueryBuilder
 
 from hailstorm.cli.status import status_of
 from hailstorm.ledger.reader import LedgerReader, open_ledger
@@ -38,6 +41,7 @@ def judge(world: World) -> int:
     if newest > 1:
         _judge_state(world, reader, world.chance.randrange(1, newest))
     _judge_sinks(world, reader)
+    _judge_published(world, reader)
     assert status_of(reader, world.ledger, None)["commit"] == newest
     return newest
 
@@ -49,6 +53,9 @@ def judge_the_end(world: World) -> None:
     assert len(_before(world, reader, newest)) == len(world.records)
     behind = {name: sink["behind"] for name, sink in status_of(reader, world.ledger, None)["sinks"].items()}
     assert behind == dict.fromkeys(SINKS, 0)
+    for step in reader.live().steps:
+        table = DeltaTable(str(world.ledger / "delta" / step))
+        assert reader.live(published_commit(table)).clock == reader.live().clock, "what a run leaves is published"
     assert cursors(world, reader) == {name: reader.live().outboxes[name] for name in SINKS}
 
 
@@ -131,6 +138,22 @@ def _judge_sinks(world: World, reader: LedgerReader) -> None:
             case "counts_parquet":
                 same_rows(what, _after_changes(_parquet_rows(out / "counts")), tables["counts"])
                 assert _outbox_rows(world, reader, sink, cursor) == sum(1 for _ in _parquet_rows(out / "counts"))
+
+
+def _judge_published(world: World, reader: LedgerReader) -> None:
+    for folder in (world.ledger / "delta").glob("*"):
+        if DeltaTable.is_deltatable(str(folder)):
+            table = DeltaTable(str(folder))
+            commit = published_commit(table)
+            rows = pa.table(QueryBuilder().register("t", table).execute("SELECT * FROM t").read_all()).to_pylist()
+            expected = oracle.tables(_before(world, reader, commit).values())[folder.name]
+            same_rows(f"published '{folder.name}' at commit {commit}", rows, expected)
+
+
+def published_commit(table: DeltaTable) -> int:
+    commit = table.transaction_version("hailstorm")
+    assert commit is not None
+    return commit
 
 
 def _nothing_arrived(out: Path, sink: str) -> bool:

@@ -51,9 +51,23 @@ def test_the_command_line_overrides_with_text() -> None:
     assert settings == Settings(latency_ms=2_000, max_tick_rows=16, outbox_limit=50)
 
 
+def test_publishing_can_be_off() -> None:
+    assert Settings().publish_every == 10
+    settings = Settings.from_options({"publish": "off"})
+    assert settings.publish_every is None
+    assert ("publish", "off") in [(name, shown) for name, shown, _ in settings.explain()]
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("latency", "soon"), ("outbox_limit", 0), ("outbox_limit", 1.5), ("max_tick_rows", "-1"), ("error_limit", 2)],
+    [
+        ("latency", "soon"),
+        ("publish", "on"),
+        ("outbox_limit", 0),
+        ("outbox_limit", 1.5),
+        ("max_tick_rows", "-1"),
+        ("error_limit", 2),
+    ],
 )
 def test_a_value_that_a_setting_cannot_have_is_refused(name: str, value: Any) -> None:
     with pytest.raises(TopologyError, match=f"HS-TOP-015  setting '{name}'"):
