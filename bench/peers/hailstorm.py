@@ -24,15 +24,17 @@ from hailstorm.engine.progress import Progress
 from hailstorm.engine.session import start_session
 from hailstorm.ledger.ledger import Ledger
 
-BESIDE = "beside housekeeping"  # 1 where compaction or a manifest was made beside a tick
+BESIDE = "beside housekeeping"  # 1 where something was merged, written down or published beside a tick
 
 
 class Hailstorm:
     """`ledger` names a folder that outlives this process; `fill` says whether to fill the state with all keys, and
-    `commits` how many commits the ledger gets before the first burst."""
+    `commits` how many commits the ledger gets before the first burst. `settings` are the topology's."""
 
-    def __init__(self, work: Work, ledger: str | None = None, fill: bool = True, commits: int = 0) -> None:
-        self.work, self.fill, self.commits = work, fill, commits
+    def __init__(
+        self, work: Work, ledger: str | None = None, fill: bool = True, commits: int = 0, **settings: str
+    ) -> None:
+        self.work, self.fill, self.commits, self.settings = work, fill, commits, settings
         self.folder = scratch_folder("hailstorm")
         self.root = Path(ledger) if ledger else self.folder / "ledger"
         self.progress = Progress("starting")
@@ -40,7 +42,8 @@ class Hailstorm:
     def prepare(self) -> Mapping[str, float]:
         began = time.perf_counter()
         topology = topology_of(self.work, self.folder)
-        settings = topology.settings.with_options({"latency": "1000 seconds", "max_tick_rows": 50_000_000})
+        never_cut = {"latency": "1000 seconds", "max_tick_rows": 50_000_000}
+        settings = topology.settings.with_options({**never_cut, **self.settings})
         ledger = Ledger(self.root, create=True)
         self.spark = start_session("bench", self.folder / "spark.log", f"local[{CORES}]")
         spark_s = time.perf_counter() - began

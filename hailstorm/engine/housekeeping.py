@@ -6,19 +6,18 @@ writer of commits. The thread runs at low priority: a tick comes first.
 
 from __future__ import annotations
 
-import os
 import queue
 import threading
 import time
 from collections.abc import Mapping
 
+from hailstorm.engine.priorities import yield_to_ticks
 from hailstorm.ledger.commit import StateChange
 from hailstorm.ledger.compaction import compact, layers_to_merge
 from hailstorm.ledger.ledger import MANIFEST_EVERY, Ledger, cannot_write
 from hailstorm.ledger.live import Live
 from hailstorm.ledger.publishing import Publisher
 
-_NICE = 10
 _PUBLISHING_SHARE = 0.05  # of the time, at most: a large state is published less often
 
 
@@ -82,7 +81,7 @@ class Housekeeper:
         return [step for step in steps if layers_to_merge(live.runs.get(step, ()))[0]]
 
     def _run(self) -> None:
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
+        yield_to_ticks()
         while self._wait_for_work() and not self._stopping.is_set():
             try:
                 # First who is busy, then the head, and the head of now: a step that is not busy any more has its

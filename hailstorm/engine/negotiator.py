@@ -39,6 +39,7 @@ from hailstorm.engine.housekeeping import Housekeeper
 from hailstorm.engine.outbox import LedgerOutbox
 from hailstorm.engine.pacing import Pace
 from hailstorm.engine.plan import Plan
+from hailstorm.engine.priorities import let_the_jvm_yield
 from hailstorm.engine.progress import OnProgress, Phase, Progress, Retried, Summary, ignore_progress
 from hailstorm.engine.second_chance import second_chance
 from hailstorm.engine.stages.members import members_of
@@ -139,6 +140,7 @@ class Negotiator:
         self._sinks = [replace(sink, schema=_schema(plan.schemas[sink.inputs[0]])) for sink in self._sinks]
         self._deliverer = Deliverer(self.topology.name, self._sinks, self._outbox)
         self._deliverer.start()
+        let_the_jvm_yield(self._spark)
         self._enter(State.CHOOSING)
 
     def run(self, target: Clock | None, stop: threading.Event, beat: Callable[[], None] = lambda: None) -> Summary:
