@@ -1,8 +1,10 @@
-"""Housekeeping beside the negotiator: what is merged is what is live."""
+"""Housekeeping beside the negotiator: what is merged is what is live, and tables are published in time."""
 
 from __future__ import annotations
 
+import errno
 import threading
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,8 +15,11 @@ import pytest
 
 from hailstorm.engine import housekeeping
 from hailstorm.engine.housekeeping import Housekeeper
-from hailstorm.ledger.commit import StateChange
+from hailstorm.errors import LedgerError
+from hailstorm.ledger import faults
+from hailstorm.ledger.commit import StateChange, StepShape
 from hailstorm.ledger.compaction import FAN_IN
+from hailstorm.ledger.delta_log import read_version
 from hailstorm.ledger.ledger import Ledger, next_commit
 from hailstorm.ledger.live import Live
 from hailstorm.ledger.runs import BUCKET, DELETED, HASH, buckets_of, write_run
@@ -76,3 +81,55 @@ def test_runs_that_were_merged_and_committed_meanwhile_are_not_merged_again(
     keeper.stop()
     assert keeper.finished() == {}
     assert [run.rows for run in ledger.head.runs["counts"]] == [FAN_IN]
+
+
+def a_ledger_with_a_fold(root: Path) -> Ledger:
+    ledger = Ledger(root, create=True)
+    shape = StepShape(kind="fold", key=("key",), values=(), fingerprint="")
+    added = StateChange(added=(write_run(ledger.store, "counts", rows(1), 1),))
+    ledger.commit(
+        next_commit(ledger.head, "tick", 1, datetime.now(UTC), steps={"counts": shape}, state={"counts": added})
+    )
+    return ledger
+
+
+def published(ledger: Ledger) -> int | None:
+    """The commit that the table shows."""
+    version = read_version(ledger.store, "delta/counts")
+    return None if version is None else version.commit
+
+
+def test_tables_are_published_when_it_is_time_and_at_the_end(tmp_path: Path) -> None:
+    ledger = a_ledger_with_a_fold(tmp_path / "ledger")
+    keeper = Housekeeper(ledger, {"counts": ("key",)}, publish_every=0.01)
+    keeper.start()
+    deadline = time.monotonic() + 10
+    while published(ledger) is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert published(ledger) == 1, "nobody has to notice anything for that"
+    keeper.stop()
+    commit(ledger, counts=StateChange(added=(write_run(ledger.store, "counts", rows(2), 2),)))
+    assert published(ledger) == 1
+    keeper.publish_the_end()
+    assert published(ledger) == 2
+
+
+def test_nothing_is_published_when_it_is_off(tmp_path: Path) -> None:
+    ledger = a_ledger_with_a_fold(tmp_path / "ledger")
+    keeper = Housekeeper(ledger, {"counts": ("key",)})
+    keeper.start()
+    keeper.stop()
+    keeper.publish_the_end()
+    assert not (tmp_path / "ledger/delta").exists()
+
+
+def test_a_disk_that_takes_no_table_is_told_as_such(tmp_path: Path) -> None:
+    ledger = a_ledger_with_a_fold(tmp_path / "ledger")
+    keeper = Housekeeper(ledger, {"counts": ("key",)}, publish_every=3600)
+    keeper.start()
+    keeper.stop()
+    with (
+        faults.inject("during-publishing", OSError(errno.ENOSPC, "No space left on device")),
+        pytest.raises(LedgerError, match="No space left"),
+    ):
+        keeper.publish_the_end()
