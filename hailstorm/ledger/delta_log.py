@@ -194,6 +194,10 @@ def _replayed(number: int, actions: Iterable[Action]) -> Version:
     return Version(number, commit, protocol, metadata, files)
 
 
+def is_there(store: LocalStore, folder: str, number: int) -> bool:
+    return store.exists(f"{folder}/{_log_name(number)}")
+
+
 def write_version(store: LocalStore, folder: str, number: int, actions: Iterable[Action]) -> bool:
     """Make it so, atomically. False when somebody else has made a version of that number."""
     lines = b"\n".join(msgspec.json.encode(action) for action in actions)

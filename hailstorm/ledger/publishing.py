@@ -29,6 +29,7 @@ from hailstorm.ledger.delta_log import (
     add_of,
     before_checkpoint,
     changes,
+    is_there,
     metadata_of,
     protocol_of,
     read_version,
@@ -53,21 +54,19 @@ class Publisher:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._tables: dict[str, _Table] = {}
-        self.commit = 0  # the last that was published
 
     def publish(self, live: Live) -> None:
         """Let every table show this commit."""
         for step, shape in live.steps.items():
             if step not in self._tables:
-                self._tables[step] = _Table(self._ledger, step)
+                self._tables[step] = _Table(self._ledger, step, live.commit)
             self._tables[step].show(live.commit, shape, live.runs.get(step, ()))
-        self.commit = live.commit
 
 
 class _Table:
     """One step's table: its newest version, and for each run the rows that are out of date there."""
 
-    def __init__(self, ledger: Ledger, step: str) -> None:
+    def __init__(self, ledger: Ledger, step: str, commit: int) -> None:
         self._cache, self._store, self._step = ledger.cache, ledger.store, step
         self._folder = f"delta/{step}"
         self._shown: object = None
@@ -75,20 +74,22 @@ class _Table:
         self._outdated: dict[str, BitMap64] = {}  # by run
         self._retired: dict[str, float] = {}  # files that the newest version does not need, and since when
         self._open()
+        if self._version is not None and self._version.commit > commit:
+            self._begin_anew()  # the ledger was brought back from a backup
 
     def show(self, commit: int, shape: StepShape, runs: tuple[Run, ...]) -> None:
         """Write the version that shows these runs, unless the newest one does."""
-        if self._version is not None and commit < self._version.commit:
-            self._begin_anew()  # the ledger was brought back from a backup
-        if (shape, runs) == self._shown or (not runs and self._version is None):
+        if self._version is not None and not is_there(self._store, self._folder, self._version.number):
+            self._open()  # somebody has deleted the folder, or has begun anew
+        old, now = self._version, time.time_ns() // 1_000_000
+        if (shape, runs) == self._shown or (not runs and old is None) or (old is not None and commit <= old.commit):
             return
         self._shown = shape, runs
-        old, now = self._version, time.time_ns() // 1_000_000
         if runs:
             columns = self._columns(shape, runs[-1])
-            schema = delta_schema(columns)
-            if schema is None:
-                return  # Delta cannot hold such columns
+            schema = None if columns is None else delta_schema(columns)
+            if columns is None or schema is None:
+                return
             protocol = protocol_of(["deletionVectors", *delta_features(columns)])
             metadata = metadata_of(schema, None if old is None else old.metadata, now)
             files = self._files(shape, runs, columns, None if old is None or old.metadata != metadata else old, now)
@@ -106,9 +107,11 @@ class _Table:
 
     # The files of a version
 
-    def _columns(self, shape: StepShape, newest: Run) -> pa.Schema:
+    def _columns(self, shape: StepShape, newest: Run) -> pa.Schema | None:
+        """None while a value was added to the fold and no run has it yet: nobody knows its type here."""
         schema = self._cache.open(self._step, newest).table.schema
-        return pa.schema([schema.field(name) for name in (*shape.key, *shape.values)])
+        names = [*shape.key, *shape.values]
+        return pa.schema([schema.field(name) for name in names]) if set(names) <= set(schema.names) else None
 
     def _files(
         self, shape: StepShape, runs: Sequence[Run], columns: pa.Schema, old: Version | None, now: int

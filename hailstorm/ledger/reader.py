@@ -93,6 +93,9 @@ class State:
             return pa.table({name: pa.nulls(0) for name in columns})
         if shape.kind == "top":
             rows = rows.filter(pc.is_valid(rows.column("rank"))).sort_by("rank")
+        for name in columns:
+            if name not in rows.column_names:  # a monoid that was added to the fold, before any row
+                rows = rows.append_column(name, pa.nulls(rows.num_rows))
         return rows.select(columns)
 
     def rows(self) -> pa.Table | None:

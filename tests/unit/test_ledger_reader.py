@@ -62,6 +62,15 @@ def test_a_reader_sees_what_was_committed_since_it_was_opened(ledger: Ledger) ->
     assert {"word": "z", "n": 9} in reader.state("counts").arrow().to_pylist()
 
 
+def test_a_value_that_was_added_to_a_fold_is_null_until_a_row_has_it(ledger: Ledger) -> None:
+    wider = StepShape(kind="fold", key=("word",), values=("n", "most"), fingerprint="g")
+    tick(ledger, steps={"counts": wider, "top": TOP})
+    assert open_ledger(ledger.root).state("counts").arrow().to_pylist() == [
+        {"word": "b", "n": 2, "most": None},
+        {"word": "c", "n": 1, "most": None},
+    ]
+
+
 def test_a_top_is_shown_in_its_order_without_its_reserve(ledger: Ledger) -> None:
     rows = [{"word": "a", "n": 1, "rank": 2}, {"word": "b", "n": 5, "rank": 1}, {"word": "c", "n": 0, "rank": None}]
     tick(ledger, state={"top": StateChange(added=(written(ledger, "top", rows),))})

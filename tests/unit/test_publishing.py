@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
@@ -165,6 +166,41 @@ def test_a_publisher_goes_on_where_the_last_one_stopped(place: Place) -> None:
     place.tick()
     place.publish()
     assert DeltaTable(str(place.folder)).version() == 1
+    assert place.published() == place.state()
+
+
+def test_a_folder_that_is_deleted_while_we_run_comes_back_whole(place: Place) -> None:
+    for _ in range(3):
+        place.tick()
+        place.publish()
+    shutil.rmtree(place.folder)
+    place.publish()
+    assert place.published() == place.state()
+
+
+def test_a_driver_that_was_overtaken_leaves_the_table_alone(place: Place) -> None:
+    place.tick()
+    place.publish()
+    old, before = Publisher(place.ledger), place.ledger.head
+    old.publish(before)
+    for _ in range(2):
+        place.tick()
+        place.publish()
+    for _ in range(2):
+        old.publish(before)
+        assert place.published() == place.state()
+    Publisher(place.ledger).publish(before)  # it wakes up before its first publication, and takes us for a backup
+    place.tick()
+    place.publish()
+    assert place.published() == place.state()
+
+
+def test_a_value_that_no_run_has_yet_is_waited_for(place: Place) -> None:
+    place.tick()
+    place.publish()
+    live = place.ledger.head
+    shape = StepShape(kind="fold", key=("k",), values=("n", "new"), fingerprint="")
+    place.publisher.publish(msgspec.structs.replace(live, steps={"counts": shape}, commit=live.commit + 1))
     assert place.published() == place.state()
 
 
