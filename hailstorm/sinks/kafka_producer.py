@@ -138,10 +138,11 @@ class Transactions:
         self.largest = min(own, *(int(config["max.message.bytes"].value) for config in found.values()))
 
     def _make_cursor_topic(self) -> None:
+        who = f"topic '{self.cursor_topic}'"
+        if self.cursor_topic in self.cluster.topics(who, PATIENCE):
+            return
         admin, complaints = self.cluster.admin()
-        with self.cluster.understood(f"topic '{self.cursor_topic}'", complaints):
-            if self.cursor_topic in admin.list_topics(timeout=PATIENCE).topics:
-                return
+        with self.cluster.understood(who, complaints):
             new = load_admin().NewTopic(self.cursor_topic, 1, config=_CURSORS)
             try:
                 admin.create_topics([new], operation_timeout=PATIENCE)[self.cursor_topic].result(PATIENCE + 5)

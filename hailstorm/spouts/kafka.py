@@ -236,11 +236,9 @@ class KafkaLog:
 
     def _listed(self) -> list[str]:
         """The names of all topics. One that seems to be gone is looked for again: a broker may just have started."""
-        admin, complaints = self.cluster.admin()
         until = time.monotonic() + _SETTLING
         while True:
-            with self.cluster.understood(self._who, complaints):
-                there = sorted(admin.list_topics(timeout=PATIENCE).topics)
+            there = self.cluster.topics(self._who, PATIENCE)
             if not self._roster().gone(there) or time.monotonic() > until:
                 return there
             time.sleep(0.2)

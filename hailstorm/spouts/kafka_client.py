@@ -127,9 +127,26 @@ class Cluster:
                 trouble, _ = explained(error.args[0])
                 if trouble is not Trouble.BUSY or time.monotonic() > until:
                     raise self.log_error(who, error.args[0], complaints) from None
-            with self.understood(who, complaints):
-                admin.list_topics(timeout=patience)
+            self.topics(who, patience)
             time.sleep(0.1)
+
+    def topics(self, who: str, patience: float) -> list[str]:
+        """The names of all topics. Errors are LogErrors about `who`; a refusal is told as soon as it is heard."""
+        admin, complaints = self.admin()
+        until, slice_ = time.monotonic() + patience, 1.0
+        with self.understood(who, complaints):
+            while True:
+                heard = dict(complaints.last)
+                try:
+                    return sorted(admin.list_topics(timeout=slice_).topics)
+                except load().KafkaException as error:
+                    if explained(error.args[0])[0] is not Trouble.UNREACHABLE or time.monotonic() > until:
+                        raise
+                refusal = _refusal(complaints)
+                if refusal is not None and refusal is not heard.get(refusal.name()):
+                    raise load().KafkaException(refusal)
+                # Longer each time: a large cluster may need more than a second to answer.
+                slice_ = min(slice_ * 2, max(until - time.monotonic(), 0.1))
 
     def offsets(self, who: str, asked: dict[Any, Any], isolation: Any, patience: float) -> dict[tuple[str, int], int]:
         """The offsets that `asked` (partition -> OffsetSpec) asks for, by topic and partition. -1: there is none.
@@ -250,7 +267,13 @@ def _answer(future: Any, complaints: Complaints, until: float) -> Any:
         try:
             return future.result(timeout=0.5)
         except TimeoutError:
-            complaint = complaints.telling()
-            if complaint is not None and explained(complaint)[0] is Trouble.DENIED:
-                raise load().KafkaException(complaint) from None
+            refusal = _refusal(complaints)
+            if refusal is not None:
+                raise load().KafkaException(refusal) from None
     return future.result(timeout=0)
+
+
+def _refusal(complaints: Complaints) -> Any:
+    """A complaint that no waiting helps, if there is one."""
+    complaint = complaints.telling()
+    return complaint if complaint is not None and explained(complaint)[0] is Trouble.DENIED else None
