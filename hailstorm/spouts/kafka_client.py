@@ -121,8 +121,9 @@ class Cluster:
         admin, complaints = self.admin()
         until = time.monotonic() + patience
         while True:
+            heard = dict(complaints.last)
             try:
-                return {about: _answer(future, complaints, until) for about, future in ask(admin).items()}
+                return {about: _answer(future, complaints, heard, until) for about, future in ask(admin).items()}
             except load().KafkaException as error:
                 trouble, _ = explained(error.args[0])
                 if trouble is not Trouble.BUSY or time.monotonic() > until:
@@ -142,8 +143,8 @@ class Cluster:
                 except load().KafkaException as error:
                     if explained(error.args[0])[0] is not Trouble.UNREACHABLE or time.monotonic() > until:
                         raise
-                refusal = _refusal(complaints)
-                if refusal is not None and refusal is not heard.get(refusal.name()):
+                refusal = _refusal(complaints, heard)
+                if refusal is not None:
                     raise load().KafkaException(refusal)
                 # Longer each time: a large cluster may need more than a second to answer.
                 slice_ = min(slice_ * 2, max(until - time.monotonic(), 0.1))
@@ -261,19 +262,21 @@ def load_admin() -> Any:
     return importlib.import_module("confluent_kafka.admin")
 
 
-def _answer(future: Any, complaints: Complaints, until: float) -> Any:
+def _answer(future: Any, complaints: Complaints, heard: Mapping[str, Any], until: float) -> Any:
     """The result, or the telling complaint as soon as there is one that no waiting helps."""
     while time.monotonic() < until + 5:
         try:
             return future.result(timeout=0.5)
         except TimeoutError:
-            refusal = _refusal(complaints)
+            refusal = _refusal(complaints, heard)
             if refusal is not None:
                 raise load().KafkaException(refusal) from None
     return future.result(timeout=0)
 
 
-def _refusal(complaints: Complaints) -> Any:
-    """A complaint that no waiting helps, if there is one."""
+def _refusal(complaints: Complaints, heard: Mapping[str, Any]) -> Any:
+    """A complaint that no waiting helps, if there is one that was not `heard` before we asked."""
     complaint = complaints.telling()
-    return complaint if complaint is not None and explained(complaint)[0] is Trouble.DENIED else None
+    if complaint is None or complaint is heard.get(complaint.name()):
+        return None
+    return complaint if explained(complaint)[0] is Trouble.DENIED else None
