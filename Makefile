@@ -10,6 +10,8 @@ COMPLETE := $(VENV)/.complete
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 ONLY ?=
+HAILSTORM_SOAK ?= 7200
+SOAK_MINUTES ?= 60
 
 .DEFAULT_GOAL := help
 .PHONY: help venv java demo test check bench soak
@@ -55,17 +57,19 @@ java:
 demo: $(RUNS) java ## Trending words, counted live on Spark
 	@$(BIN)/hailstorm demo
 
-test: venv java ## All tests (under 25 minutes)
-	@$(BIN)/python -m pytest
+test: venv java ## All tests, on two cores (about 45 minutes)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 check: venv ## Style, types and the tests that need no Spark (under a minute)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
-	@$(BIN)/python -m pytest -n auto tests/unit tests/laws -m "not spark and not chaos and not soak"
+	@$(BIN)/python -m pytest -n auto tests/unit tests/laws tests/golden -m "not spark and not chaos and not soak"
 
 bench: venv java ## Measure; ONLY=name runs one
 	@$(BIN)/python -m bench $(ONLY)
 
 soak: venv java ## The long forms of the tests (hours)
-	@HAILSTORM_SOAK=1 $(BIN)/python -m pytest -m soak --timeout 0
+	@HAILSTORM_SOAK=$(HAILSTORM_SOAK) $(BIN)/python -m pytest -m soak --timeout 0
+	@$(BIN)/python -m bench.soak full --minutes $(SOAK_MINUTES) --keep
+	@$(BIN)/python -m bench.soak small --minutes $(SOAK_MINUTES) --keep

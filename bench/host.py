@@ -23,10 +23,13 @@ PEERS = {
     "streaming": "bench.peers.streaming:Streaming",
     "batch": "bench.peers.batch:Batch",
     "hailstorm": "bench.peers.hailstorm:Hailstorm",
+    "auditor": "bench.peers.auditor:Auditor",
     "mapper": "bench.peers.mapper:Mapper",
     "kafka-reader": "bench.peers.kafka_reader:KafkaReader",
     "kafka-counter": "bench.peers.kafka_counter:KafkaCounter",
     "kafka-live": "bench.peers.kafka_counter:KafkaLive",
+    "kafka-floor": "bench.peers.kafka_floor:KafkaFloor",
+    "pipeline": "bench.peers.pipeline:Pipeline",
 }
 
 

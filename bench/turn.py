@@ -5,7 +5,7 @@
 
 The producer writes `{"k": 5, "at": 1700000000000000}`, where `at` is the time in microseconds. Every count that comes
 out has the `at` of the last record that is in it, and the consumer tells how old that is when it arrives: both are on
-one machine, with one clock. Started by `suite/latency.py` only.
+one machine, with one clock. Started by `suite/latency.py` and `suite/pipeline.py`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
 
 from bench.contest import ROOT
 
+_NOT_WORTH_A_SLEEP = 0.0005  # seconds
 Arrival = tuple[int, int]  # when it was written and when it arrived, in microseconds
 
 
@@ -75,7 +76,7 @@ def _produce(servers: str, topic: str, rate: int, seconds: int, keys: int) -> No
     began = time.monotonic()
     for number in range(rate * seconds):
         wait = began + number / rate - time.monotonic()
-        if wait > 0:
+        if wait > _NOT_WORTH_A_SLEEP:
             time.sleep(wait)
         line = b'{"k": %d, "at": %d}' % (number * 7_919 % keys, time.time_ns() // 1000)
         producer.produce(topic, line, partition=0)

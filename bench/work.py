@@ -16,22 +16,52 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 Numbers = npt.NDArray[np.int64]
-Kind = Literal["count", "purchases", "words", "six", "six-selected", "one-of-six", "sketches", "bolt"]
+Kind = Literal[
+    "count",
+    "top",
+    "purchases",
+    "words",
+    "six",
+    "six-selected",
+    "one-of-six",
+    "sketches",
+    "bolt",
+    "tumbling",
+    "sliding",
+    "sessions",
+    "views-and-clicks",
+    "tables",
+    "process",
+    "timers",
+]
 
 # Odd, and coprime to every number of keys in use: `keys` rows in a row touch every key exactly once.
 SCRAMBLE = 2_654_435_761
 WORDS = 5_000  # in the vocabulary of the lines of text
 _WORDS_A_LINE = 10
 
+# The key of row number `value`, as SQL; `keys` is the same in numpy.
+_OWN_KEYS = {
+    # Users are at work in two ticks of four, half of them at a time: so sessions begin, grow and end.
+    "sessions": "(value * {scramble}L) % {keys} div 2 * 2 + (value div {rows} % 4) div 2",
+    # Every fifth row is a click on a view of up to half a tick before.
+    "views-and-clicks": "IF(value % 5 = 0, value - 1 - (value * {scramble}L) % ({rows} div 10) * 5, value)",
+    # Rows of the left and of the right side by turns, so that both have all keys.
+    "tables": "(value div 2 * {scramble}L) % {keys}",
+}
+
 
 @dataclass(frozen=True)
 class Work:
-    """`hot` is the share of rows, in percent, that all have one key."""
+    """`hot` is the share of rows, in percent, that all have one key. `apart` is the event time from one row to the
+    next, in microseconds. `filled` is how many rows the state is filled with: else as many as there are keys."""
 
     kind: Kind
     rows: int
     keys: int
     hot: int = 0
+    apart: int = 1
+    filled: int | None = None
 
     @property
     def is_json(self) -> bool:
@@ -41,8 +71,14 @@ class Work:
     @property
     def key_sql(self) -> str:
         """The key of row number `value`."""
+        if self.kind in _OWN_KEYS:
+            return _OWN_KEYS[self.kind].format(rows=self.rows, keys=self.keys, scramble=SCRAMBLE)
         spread = f"(value * {SCRAMBLE}L) % {self.keys}"
         return f"IF(value % 100 < {self.hot}, 0L, {spread})" if self.hot else spread
+
+    @property
+    def fill(self) -> int:
+        return self.keys if self.filled is None else self.filled
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -53,6 +89,14 @@ class Work:
 
 
 def keys(work: Work, numbers: Numbers) -> Numbers:
+    match work.kind:
+        case "sessions":
+            return (numbers * SCRAMBLE) % work.keys // 2 * 2 + numbers // work.rows % 4 // 2
+        case "views-and-clicks":
+            clicked = numbers - 1 - (numbers * SCRAMBLE) % (work.rows // 10) * 5
+            return np.where(numbers % 5 == 0, clicked, numbers)
+        case "tables":
+            return (numbers // 2 * SCRAMBLE) % work.keys
     spread = (numbers * SCRAMBLE) % work.keys
     return np.where(numbers % 100 < work.hot, 0, spread) if work.hot else spread
 

@@ -6,7 +6,7 @@ Each is imported when it is first used, so that `import hailstorm` and the comma
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from hailstorm.algebra import Monoid as Monoid
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from hailstorm.algebra import top as top
     from hailstorm.algebra import variance as variance
     from hailstorm.errors import HailstormError as HailstormError
-    from hailstorm.ledger.reader import open_ledger as open_ledger
+    from hailstorm.history.opened import open_ledger as open_ledger
     from hailstorm.sinks import Call as Call
     from hailstorm.sinks import Console as Console
     from hailstorm.sinks import Delta as Delta
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from hailstorm.sinks import Redis as Redis
     from hailstorm.sinks import Sqlite as Sqlite
     from hailstorm.sinks import Webhook as Webhook
-    from hailstorm.sinks.kafka import Kafka as Kafka
+    from hailstorm.sinks.kafka.sink import Kafka as Kafka
     from hailstorm.spouts import Files as Files
     from hailstorm.spouts import Log as Log
     from hailstorm.spouts import Rate as Rate
@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from hailstorm.topology.groupings import fields as fields
     from hailstorm.topology.groupings import one as one
     from hailstorm.topology.groupings import shuffle as shuffle
+    from hailstorm.topology.process import Process as Process
+    from hailstorm.topology.row import Row as Row
     from hailstorm.topology.stream import Stream as Stream
     from hailstorm.topology.table import Table as Table
     from hailstorm.topology.topology import Topology as Topology
@@ -57,16 +59,18 @@ if TYPE_CHECKING:
 _HOMES = {
     "hailstorm.topology.topology": "Topology",
     "hailstorm.topology.stream": "Stream",
+    "hailstorm.topology.row": "Row",
+    "hailstorm.topology.process": "Process",
     "hailstorm.topology.table": "Table",
     "hailstorm.topology.groupings": "shuffle fields everyone one",
     "hailstorm.algebra": "Monoid count sum mean variance stddev min max latest earliest count_distinct quantiles"
     " frequent top set map_sum any all histogram bitmap",
     "hailstorm.spouts": "Log Rate Files",
     "hailstorm.sinks": "Console Parquet Postgres Sqlite DuckDB Call Delta Redis Webhook",
-    "hailstorm.sinks.kafka": "Kafka",
+    "hailstorm.sinks.kafka.sink": "Kafka",
     "hailstorm.spouts.decode.avro": "Avro",
     "hailstorm.spouts.decode.protobuf": "Protobuf",
-    "hailstorm.ledger.reader": "open_ledger",
+    "hailstorm.history.opened": "open_ledger",
     "hailstorm.errors": "HailstormError",
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
@@ -74,12 +78,16 @@ _HOME = {name: module for module, names in _HOMES.items() for name in names.spli
 __all__ = sorted(_HOME)
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'hailstorm' has no attribute '{name}'")
-    value = getattr(importlib.import_module(_HOME[name]), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # for type checkers the names above are all there are
+
+    def __getattr__(name):
+        if name not in _HOME:
+            from hailstorm.topology import other_words
+
+            raise other_words.unknown_name("hailstorm", name, other_words.OF_THE_PACKAGE, __all__, "hs.")
+        value = getattr(importlib.import_module(_HOME[name]), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

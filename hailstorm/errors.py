@@ -2,6 +2,7 @@
 
     HailstormError
       TopologyError      HS-TOP  what a user declared is wrong; found before anything runs
+        UnknownNameError         a method or a name that is not there; an AttributeError, too
       LawError           HS-LAW  a monoid breaks a law; carries the counterexample
       LogError           HS-LOG  a log cannot be read or written
         TransientLogError        ... and trying again may help
@@ -11,7 +12,10 @@
         FencedError              another driver has committed: this one must stop
         LedgerInUseError         another run holds the lease
       RunError           HS-RUN  a tick cannot go on: user code fails, too many bad rows, Spark fails
+        TransientRunError        ... and trying again may help
+        BadRecordsError          ... because of some records: without them it would
       UsageError         HS-CLI  the command line or the machine: what to type instead
+        WordError                a word that was given is wrong; the command ends with exit code 2
 
 Every error says what happened, where (step, and the user's file:line) and what to do.
 Everything may import this module; it imports nothing of ours.
@@ -78,6 +82,7 @@ class HailstormError(Exception):
         super().__init__(self.render())
 
     def render(self) -> str:
+        """The whole error as people read it: code, what, where, what to do."""
         lines = [f"{self.code}  {self.what}"]
         if self.at is not None:
             code = self.at.code
@@ -88,6 +93,10 @@ class HailstormError(Exception):
 
 class TopologyError(HailstormError):
     family = "HS-TOP"
+
+
+class UnknownNameError(TopologyError, AttributeError):
+    """A name that a stream, a topology or the package does not have. `hasattr` and tools see an AttributeError."""
 
 
 class LawError(HailstormError):
@@ -123,16 +132,43 @@ class LedgerInUseError(LedgerError):
 
 
 class RunError(HailstormError):
-    """`transient` says that the same may work when tried again; a log that is unreachable is waited for."""
-
     family = "HS-RUN"
-    transient = False
-    log_unreachable = False
-    poisoned = False  # some records make it fail: without them it would not
+
+
+class TransientRunError(RunError):
+    """The same may work when it is tried again: a worker was killed, say."""
+
+
+@dataclass(frozen=True)
+class BadRecord:
+    spout: str
+    partition: int
+    offset: int
+    why: str
+
+
+class BadRecordsError(RunError):
+    """Some records make it fail: without them it would not. `records` names them, or is empty: then look for them."""
+
+    def __init__(
+        self,
+        number: int,
+        what: str,
+        *,
+        at: Location | None = None,
+        hint: str = "",
+        records: tuple[BadRecord, ...] = (),
+    ) -> None:
+        super().__init__(number, what, at=at, hint=hint)
+        self.records = records
 
 
 class UsageError(HailstormError):
     family = "HS-CLI"
+
+
+class WordError(UsageError):
+    """Found before anything starts."""
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:

@@ -1,14 +1,22 @@
-"""What all tests share: one Spark session per process."""
+"""What all tests share: one Spark session per process, and the servers that a process has started.
+
+`make test` runs two processes, and gives each a whole file of tests at a time, in the order of the folders: those that
+take longest are first.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.connectors import tally
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from tests.connectors.servers.s3 import S3Server
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -18,9 +26,40 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("spark")
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workeroutput"):  # one of several processes: the first one counts together
+        session.config.workeroutput["faults"] = dict(tally.FAULTS)
+    elif _runs_everything(session.config) and not session.testsfailed and tally.missing():
+        print(f"\nThe tests of faults have lost their bite: no {', no '.join(tally.missing())}")
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _runs_everything(config: pytest.Config) -> bool:
+    chosen = config.option.keyword or config.option.collectonly or config.option.markexpr != "not soak"
+    return not chosen and config.args == config.getini("testpaths")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    tally.FAULTS.update(getattr(node, "workeroutput", {}).get("faults", {}))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if tally.FAULTS:
+        terminalreporter.write_line(tally.summary())
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3Server]:
+    from tests.connectors.servers.s3 import S3Server
+
+    with S3Server.start() as server:
+        yield server
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    from hailstorm.engine.session import start_session
+    from hailstorm.engine.spark.session import start_session
 
     session = start_session("tests", master="local[2]", conf={"spark.sql.shuffle.partitions": "2"})
     yield session

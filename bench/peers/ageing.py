@@ -12,12 +12,12 @@ from pyspark.sql import SparkSession
 
 from bench.peers.topologies import SPOUT
 from hailstorm.clock.clock import Clock, Interval
-from hailstorm.engine import attempts
 from hailstorm.engine.advance import Outcome
-from hailstorm.engine.isolation import Excluded
 from hailstorm.engine.negotiator import Negotiator
-from hailstorm.engine.order import Seen
-from hailstorm.engine.plan import Plan
+from hailstorm.engine.plan.plan import Plan
+from hailstorm.engine.stages.order import Seen
+from hailstorm.engine.ticks import attempts
+from hailstorm.engine.ticks.bad_records import Excluded
 from hailstorm.ledger.commit import StateChange
 from hailstorm.ledger.ledger import Ledger
 from hailstorm.ledger.runs import write_run
@@ -35,7 +35,7 @@ def grow_old(negotiator: Negotiator, step: str, commits: int) -> None:
         rows = ledger.cache.open(step, oldest).table
         start = ledger.head.commit * _ROWS % (rows.num_rows - _ROWS)
         few = rows.slice(start, _ROWS).combine_chunks()
-        run = write_run(ledger.store, step, few, ledger.head.commit + 1)
+        run = write_run(ledger.store, step, few, ledger.stamp)
         ledger.cache.put(step, run.id, few)
         seen = {SPOUT: {0: Seen(rows=len(interval))}}
         return Outcome(state={step: StateChange(added=(run,))}, seen=seen)

@@ -21,7 +21,7 @@ from bench.work import Work, lines
 from hailstorm.clock.clock import Clock
 from hailstorm.engine.negotiator import Negotiator
 from hailstorm.engine.progress import Progress
-from hailstorm.engine.session import start_session
+from hailstorm.engine.spark.session import start_session
 from hailstorm.ledger.ledger import Ledger
 
 BESIDE = "beside housekeeping"  # 1 where something was merged, written down or published beside a tick
@@ -29,12 +29,20 @@ BESIDE = "beside housekeeping"  # 1 where something was merged, written down or 
 
 class Hailstorm:
     """`ledger` names a folder that outlives this process; `fill` says whether to fill the state with all keys, and
-    `commits` how many commits the ledger gets before the first burst. `settings` are the topology's."""
+    `commits` how many commits the ledger gets before the first burst. `ways` are the ways to run a tick that pacing
+    may choose from; else all. `settings` are the topology's."""
 
     def __init__(
-        self, work: Work, ledger: str | None = None, fill: bool = True, commits: int = 0, **settings: str
+        self,
+        work: Work,
+        ledger: str | None = None,
+        fill: bool = True,
+        commits: int = 0,
+        ways: list[int] | None = None,
+        **settings: str,
     ) -> None:
         self.work, self.fill, self.commits, self.settings = work, fill, commits, settings
+        self.ways = None if ways is None else tuple(ways)
         self.folder = scratch_folder("hailstorm")
         self.root = Path(ledger) if ledger else self.folder / "ledger"
         self.progress = Progress("starting")
@@ -42,15 +50,17 @@ class Hailstorm:
     def prepare(self) -> Mapping[str, float]:
         began = time.perf_counter()
         topology = topology_of(self.work, self.folder)
+        if self.work.is_json:
+            hs.Log(self.folder / "log").create()
         never_cut = {"latency": "1000 seconds", "max_tick_rows": 50_000_000}
         settings = topology.settings.with_options({**never_cut, **self.settings})
         ledger = Ledger(self.root, create=True)
         self.spark = start_session("bench", self.folder / "spark.log", f"local[{CORES}]")
         spark_s = time.perf_counter() - began
-        self.negotiator = Negotiator(self.spark, topology, ledger, settings, self._watch)
+        self.negotiator = Negotiator(self.spark, topology, ledger, settings, self._watch, ways=self.ways)
         self.negotiator.start()
         started = time.perf_counter()
-        self._advance(self.work.keys if self.fill else 1)
+        self._advance(self.work.fill if self.fill else 1)
         first = time.perf_counter()
         if self.commits:
             grow_old(self.negotiator, "counts", self.commits)

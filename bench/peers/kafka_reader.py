@@ -14,7 +14,7 @@ import pyarrow as pa
 import hailstorm as hs
 from bench.peers.peer import CORES, Tick, scratch_folder
 from bench.work import Work
-from hailstorm.engine.session import start_session
+from hailstorm.engine.spark.session import start_session
 
 _COLUMNS = "offset BIGINT, time TIMESTAMP, key BINARY, value BINARY"
 # The same text is in peers/spark_kafka.py, which can import nothing from here.

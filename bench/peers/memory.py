@@ -12,13 +12,13 @@ from pathlib import Path
 
 
 def python_memory_mb() -> float:
-    statuses = [_status(pid) for pid in _family(os.getpid())]
+    statuses = [status_of(pid) for pid in family(os.getpid())]
     # A process that has ended but was not waited for has no memory any more, and no such line.
     sizes = [status.get("RssAnon", "0 kB") for status in statuses if status.get("Name", "java") != "java"]
     return sum(int(size.split()[0]) for size in sizes) / 1024
 
 
-def _family(root: int) -> list[int]:
+def family(root: int) -> list[int]:
     """A process and its descendants."""
     children: dict[int, list[int]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
@@ -36,7 +36,7 @@ def _family(root: int) -> list[int]:
     return family
 
 
-def _status(pid: int) -> dict[str, str]:
+def status_of(pid: int) -> dict[str, str]:
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:

@@ -187,6 +187,13 @@ class Live(Counter):
         return counts.selectExpr("CAST(k AS STRING) AS key", f"to_json({values}) AS value")
 
 
+class Pipeline(Live):
+    """As `Live`; and a burst of 0 seconds is all that waits, as `Counter` does it."""
+
+    def burst(self, ticks: int, end: int = 0) -> list[dict[str, Any]]:
+        return super().burst(ticks) if ticks else Counter.burst(self, 1, end)
+
+
 def _struct(*columns: str) -> str:
     return f"struct(k, {', '.join(columns)})"
 
@@ -212,7 +219,7 @@ def session(options: dict[str, Any]) -> SparkSession:
     return found
 
 
-ROLES: dict[str, Any] = {"reader": Reader, "counter": Counter, "live": Live}
+ROLES: dict[str, Any] = {"reader": Reader, "counter": Counter, "live": Live, "pipeline": Pipeline}
 
 
 def main() -> None:

@@ -22,6 +22,7 @@ from pyspark.sql.functions import expr
 from pyspark.sql.streaming.query import StreamingQuery
 
 from bench.peers.peer import CORES, Tick, scratch_folder, spark_settings
+from bench.peers.streaming_of_time import MODES, result_of_time
 from bench.work import Work, lines
 
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -31,8 +32,8 @@ _SMALL = 20_000  # rows: below this, one input partition is faster than two
 
 
 class Streaming:
-    def __init__(self, work: Work, tuned: bool = True, partitions: int = CORES) -> None:
-        self.work, self.tuned, self.partitions = work, tuned, partitions
+    def __init__(self, work: Work, tuned: bool = True, partitions: int = CORES, way: str = "") -> None:
+        self.work, self.tuned, self.partitions, self.way = work, tuned, partitions, way
         self.folder = scratch_folder("streaming")
         self.written = 0  # rows put into files so far
         self.queries: list[StreamingQuery] = []
@@ -51,11 +52,11 @@ class Streaming:
         began = time.perf_counter()
         if self.work.is_json:
             (self.folder / "in").mkdir()
-            self._put(self.work.keys)
+            self._put(self.work.fill)
             self.queries = self._start(self.work.rows)
             self._wait_for([0])
         else:
-            self.queries = self._start(self.work.keys)
+            self.queries = self._start(self.work.fill)
             self._wait_for([0] * len(self.queries))
             for query in self.queries:
                 query.stop()
@@ -73,7 +74,7 @@ class Streaming:
         os.kill(self.jvm_pid, signal.SIGCONT)
         firsts = [self._last_batch(query) + 1 + self.skip for query in self.queries]
         self._wait_for([first + ticks - 1 for first in firsts])
-        found = [_ticks(query, first, ticks) for query, first in zip(self.queries, firsts, strict=True)]
+        found = [_ticks(query, first, ticks, self.work.rows) for query, first in zip(self.queries, firsts, strict=True)]
         os.kill(self.jvm_pid, signal.SIGSTOP)
         # Queries side by side do the work together: a tick of all of them takes as long as the slowest one.
         return [max(together, key=lambda tick: tick.ms) for together in zip(*found, strict=True)]
@@ -99,11 +100,15 @@ class Streaming:
     def _start(self, rows: int) -> list[StreamingQuery]:
         return [
             result.writeStream.format("noop")
-            .outputMode("update")
+            .outputMode(MODES.get(self.work.kind, "update"))
             .option("checkpointLocation", str(self.folder / f"checkpoint-{number}"))
             .start()
-            for number, result in enumerate(results_of(self.work, self._source(rows)))
+            for number, result in enumerate(self._results(self._source(rows)))
         ]
+
+    def _results(self, rows: DataFrame) -> list[DataFrame]:
+        of_time = None if self.work.is_json else result_of_time(self.work, rows, self.way)
+        return results_of(self.work, rows) if of_time is None else [of_time]
 
     def _source(self, rows: int) -> DataFrame:
         stream = self.spark.readStream
@@ -140,10 +145,10 @@ class Streaming:
                 time.sleep(_POLL)
 
 
-def _ticks(query: StreamingQuery, first: int, count: int) -> list[Tick]:
+def _ticks(query: StreamingQuery, first: int, count: int, rows: int) -> list[Tick]:
     found = {progress.batchId: progress for progress in query.recentProgress if progress.numInputRows}
     return [
-        Tick(p.durationMs["triggerExecution"], p.numInputRows, {k: float(v) for k, v in p.durationMs.items()})
+        Tick(p.durationMs["triggerExecution"], rows, {k: float(v) for k, v in p.durationMs.items()})
         for p in (found[first + number] for number in range(count))
     ]
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import hailstorm as hs
+from bench.peers.topologies_of_time import add_steps_of_time
 from bench.work import Numbers, Work, keys
 
 SPOUT = "rows"
@@ -41,11 +42,13 @@ def topology_of(work: Work, folder: Path) -> hs.Topology:
         rows = storm.spout(SPOUT, hs.Log(folder / "log"), schema=schema)
     else:
         numbers = KeyedNumbers(work)
-        source = hs.Rate(1e6, rows=numbers, columns=numbers.columns, limit=1 << 40)
+        source = hs.Rate(1e6 / work.apart, rows=numbers, columns=numbers.columns, limit=1 << 40)
         rows = storm.spout(SPOUT, source)
     match work.kind:
         case "count":
             rows.fold("counts", by="k", n=hs.count())
+        case "top":
+            rows.fold("counts", by="k", n=hs.count()).top("top", 10, by="n")
         case "purchases":
             rows.fold("customers", by="customer", n=hs.count(), total=hs.sum("amount"), highest=hs.max("level"))
         case "words":
@@ -62,6 +65,8 @@ def topology_of(work: Work, folder: Path) -> hs.Topology:
             for place in range(6):
                 key = rows.select(f"key_{place}", key=f"(k + {place}) % {work.keys - place}")
                 key.fold(f"by_{place}", by="key", n=hs.count())
+        case "tumbling" | "sliding" | "sessions" | "views-and-clicks" | "tables" | "process" | "timers":
+            add_steps_of_time(work.kind, rows)
         case "bolt":
             rows.bolt(doubled, returns="half BIGINT, double BIGINT").fold("total", n=hs.count(), sum=hs.sum("double"))
     return storm

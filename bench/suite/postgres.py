@@ -18,8 +18,9 @@ import pyarrow as pa
 from bench.bench import Bench, Outcome, Say, at_least, inverse
 from bench.contest import Series, ratio
 from bench.peers.peer import Tick
-from hailstorm.sinks.postgres import Postgres
-from hailstorm.sinks.sink import KIND, Delivery
+from hailstorm.columns import KIND
+from hailstorm.sinks.postgres.sink import Postgres
+from hailstorm.sinks.sink import Delivery, Parcel
 from tests.connectors.servers.postgres import PostgresServer
 
 _ROWS, _KEYS = 100_000, 1_000_000
@@ -33,13 +34,13 @@ def measure(quick: bool, say: Say) -> Outcome:
     with PostgresServer.start() as server:
         url = server.database()
         sink = Postgres(url, "ours")
-        sink.open(Delivery("bench", "ours", _SCHEMA, ("word",)))
+        sink.open(Delivery("bench", "ours", "ledger", _SCHEMA, ("word",), True))
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute("CREATE TABLE bare (word text PRIMARY KEY, n bigint, at timestamptz)")
             for number, rows in enumerate(_commits(warm_up + rounds), 1):
                 tuples = list(zip(*(rows[name].to_pylist() for name in _SCHEMA.names), strict=True))
                 turns: list[tuple[list[tuple[Tick, ...]], Callable[[], None]]] = [
-                    (ours, lambda number=number, rows=rows: sink.deliver(number, rows)),
+                    (ours, lambda number=number, rows=rows: sink.deliver(Parcel.of(number, rows))),
                     (bare, lambda tuples=tuples: _copy_and_upsert(connection, tuples)),
                 ]
                 for series, action in turns[:: 1 if number % 2 else -1]:

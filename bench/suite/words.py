@@ -22,7 +22,7 @@ def measure(quick: bool, say: Say) -> Outcome:
     series = run_contest(entrants, effort, say)
     measured = ratio(series["Hailstorm"], fastest(series, "Structured Streaming"))
     return Outcome(
-        tuple(series.values()), (at_most("of Structured Streaming's micro-batch for the count alone", measured, 0.8),)
+        tuple(series.values()), (at_most("of Structured Streaming's micro-batch for the count alone", measured, 0.10),)
     )
 
 

@@ -15,7 +15,7 @@ from rich.console import Console
 from hailstorm.cli import demo
 from hailstorm.cli.live import ProgressDisplay
 from hailstorm.cli.output import err
-from hailstorm.cli.run import run_app
+from hailstorm.cli.run import run_watched
 from hailstorm.cli.target import load_app
 from hailstorm.engine.progress import Progress
 
@@ -46,7 +46,7 @@ def main() -> None:
         feeder = threading.Thread(target=demo._feed, args=(app, stop))
         feeder.start()
         try:
-            run_app(app, camera)
+            run_watched(app.topology, camera)
         finally:
             stop.set()
             feeder.join()

@@ -25,10 +25,6 @@ class Count(SqlMonoid):
         if self.of is not None:
             check_expression(self.word, "what to count", self.of)
 
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        return () if self.of is None else (self.of,)
-
     def pieces(self, input_types: tuple[str, ...]) -> Pieces:
         one = "{sign}" if self.of is None else f"if(({self.of}) is null, 0, {{sign}})"
         return Pieces(

@@ -52,6 +52,7 @@ def _extreme(word: str, of: str, type_: str, merge: str, arrow: ArrowPieces) -> 
 class _OfARow(SqlMonoid):
     """The value of one row: which one, `by` decides."""
 
+    expressions: ClassVar[tuple[str, ...]] = ("of", "by")
     of: str
     by: str | None
 
@@ -61,8 +62,8 @@ class _OfARow(SqlMonoid):
             check_expression(self.word, "by", self.by)
 
     @property
-    def inputs(self) -> tuple[str, ...]:
-        return (self.of,) if self.by is None else (self.of, self.by)
+    def reads_time(self) -> bool:
+        return self.by is None or super().reads_time
 
 
 @dataclass(frozen=True)

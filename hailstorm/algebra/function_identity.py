@@ -21,6 +21,7 @@ from typing import Any
 
 _STANDARD = str(Path(inspect.__file__).parent)
 _PACKAGE = str(Path(__file__).parent.parent)
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 _HINTS = {"annotation", "returns", "type_comment", "ctx", "kind"}
 
 
@@ -143,27 +144,31 @@ def _content(cell: CellType) -> Any:
         return None
 
 
-def _tree(function: FunctionType) -> Any:
-    """The syntax tree of the function, or None when its source is not there or not certain."""
+def definition(function: FunctionType) -> Definition | None:
+    """The syntax tree of a function, or None when its source is not there or not certain."""
     code = function.__code__
     try:
         module = ast.parse("".join(linecache.getlines(code.co_filename)))
     except SyntaxError:
         return None
-    found = [node for node in ast.walk(module) if _is_definition(node, code)]
-    if len(found) != 1:
+    found = [node for node in ast.walk(module) if isinstance(node, Definition) and _is_definition(node, code)]
+    return found[0] if len(found) == 1 else None
+
+
+def _tree(function: FunctionType) -> Any:
+    node = definition(function)
+    if node is None:
         return None
-    node: Any = found[0]
     if isinstance(node, ast.Lambda):
         return [_dump(node.args), _dump(node.body)]
     body = node.body[1:] if ast.get_docstring(node, clean=False) is not None else node.body
     return [_dump(node.args), _dump(body)]
 
 
-def _is_definition(node: ast.AST, code: CodeType) -> bool:
+def _is_definition(node: Definition, code: CodeType) -> bool:
     if isinstance(node, ast.Lambda):
         return code.co_name == "<lambda>" and node.lineno == code.co_firstlineno
-    if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) or node.name != code.co_name:
+    if node.name != code.co_name:
         return False
     return min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)]) == code.co_firstlineno
 

@@ -76,11 +76,12 @@ class _Total:
 
     def __call__(self, results: Sequence[pa.Array]) -> pa.Array:
         high, low, n = results
-        upper, lower = _filled(high), _filled(low).view(np.uint64)
+        upper, signed = _filled(high), _filled(low)  # where rows are taken back, the lower half may be negative
+        lower = signed.view(np.uint64)
         shifted = (upper.view(np.uint64) << np.uint64(32)) + lower
         words = np.empty(2 * len(upper), dtype=np.int64)
         words[0::2] = shifted.view(np.int64)
-        words[1::2] = (upper >> 32) + (shifted < lower)  # what the addition carried over
+        words[1::2] = (upper >> 32) + (shifted < lower) + (signed >> 63)  # what the addition carried over
         total = pa.Array.from_buffers(pa.decimal128(37, self.scale), len(upper), [None, pa.py_buffer(words)])
         return pa.StructArray.from_arrays([total, n], names=["sum", "n"])
 

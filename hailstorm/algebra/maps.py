@@ -21,6 +21,7 @@ MOST_EDGES = 1000
 
 @dataclass(frozen=True)
 class MapSum(SqlMonoid):
+    expressions: ClassVar[tuple[str, ...]] = ("key", "of")
     word: ClassVar[str] = "map_sum"
     key: str
     of: str
@@ -28,10 +29,6 @@ class MapSum(SqlMonoid):
     def __post_init__(self) -> None:
         check_expression(self.word, "the key", self.key)
         check_expression(self.word, "what to add up", self.of)
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        return (self.key, self.of)
 
     def pieces(self, input_types: tuple[str, ...]) -> Pieces:
         key_type, type_ = input_types
@@ -85,10 +82,6 @@ class Histogram(SqlMonoid):
                 raise ValueError(f"histogram: an edge must be a number; got {edge!r}")
         if not all(low < high for low, high in pairwise(self.edges)):
             raise ValueError(f"histogram: edges must grow from left to right; got {', '.join(map(str, self.edges))}")
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        return (self.of,)
 
     def pieces(self, input_types: tuple[str, ...]) -> Pieces:
         (type_,) = input_types

@@ -13,6 +13,8 @@ A NULL state is the zero of every native monoid: the engine never calls `merge` 
 
 from __future__ import annotations
 
+import copy
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -22,8 +24,10 @@ import pyarrow as pa
 
 from hailstorm.algebra.function_identity import function_identity
 from hailstorm.algebra.types import check_expression
+from hailstorm.columns import EVENT_TIME
 
 # Hidden columns that a lift may use to break ties the same way however the input was cut into ticks.
+_EVENT_TIME = re.compile(rf"(?<!\w){EVENT_TIME}\b")
 ORIGIN_COLUMNS = ("_spout", "_partition", "_offset")
 
 
@@ -101,6 +105,15 @@ class AnyMonoid(ABC):
     def inputs(self) -> tuple[str, ...]:
         """The SQL expressions over the input row that this monoid reads."""
 
+    @property
+    def reads_time(self) -> bool:
+        """Whether the event time of a row makes a difference to it."""
+        return any(_EVENT_TIME.search(text) for text in self.inputs)
+
+    @abstractmethod
+    def reading(self, inputs: tuple[str, ...]) -> AnyMonoid:
+        """The same monoid over other expressions, as many as it has: a fold gives it the text that is Spark's."""
+
     @abstractmethod
     def describe(self) -> Mapping[str, Any]:
         """A JSON-able description that changes when, and only when, the meaning changes: its fingerprint."""
@@ -110,6 +123,19 @@ class SqlMonoid(AnyMonoid):
     """A native monoid: SQL pieces for given input types. Every one is a frozen dataclass of its arguments."""
 
     word: ClassVar[str]  # what users call it: hs.<word>
+    expressions: ClassVar[tuple[str, ...]] = ("of",)  # the fields that hold expressions, in the order of `inputs`
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return tuple(getattr(self, name) for name in self._given())
+
+    def reading(self, inputs: tuple[str, ...]) -> SqlMonoid:
+        # mypy sees the base class only, which is no dataclass itself.
+        return replace(self, **dict(zip(self._given(), inputs, strict=True)))  # type: ignore[type-var]
+
+    def _given(self) -> tuple[str, ...]:
+        """The names of the expressions, without those that were left out."""
+        return tuple(name for name in self.expressions if getattr(self, name) is not None)
 
     def describe(self) -> Mapping[str, Any]:
         # mypy sees the base class only, which is no dataclass itself.
@@ -135,10 +161,6 @@ class OfOne(SqlMonoid):
 
     def __post_init__(self) -> None:
         check_expression(self.word, self.what, self.of)
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        return (self.of,)
 
 
 class TypeRefused(Exception):
@@ -176,18 +198,28 @@ class Monoid(AnyMonoid):
 
     @property
     def inputs(self) -> tuple[str, ...]:
+        """The SQL expressions over the input row that `lift` gets the values of."""
         return self._inputs
 
-    @abstractmethod
-    def zero(self) -> Any: ...
+    def reading(self, inputs: tuple[str, ...]) -> Monoid:
+        other = copy.copy(self)
+        object.__setattr__(other, "_inputs", inputs)  # a monoid of one's own may be a frozen dataclass
+        return other
 
     @abstractmethod
-    def lift(self, *values: Any) -> Any: ...
+    def zero(self) -> Any:
+        """The state of no rows."""
 
     @abstractmethod
-    def merge(self, a: Any, b: Any) -> Any: ...
+    def lift(self, *values: Any) -> Any:
+        """The state of one row, of which these are the values of the inputs."""
+
+    @abstractmethod
+    def merge(self, a: Any, b: Any) -> Any:
+        """The state of the rows of both. Must not change `a` or `b`."""
 
     def present(self, state: Any) -> Any:
+        """The value that people see: the state itself, if not said otherwise."""
         return state
 
     def describe(self) -> Mapping[str, Any]:

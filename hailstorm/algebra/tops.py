@@ -20,6 +20,7 @@ MOST_KEPT = 1000
 
 @dataclass(frozen=True)
 class Top(SqlMonoid):
+    expressions: ClassVar[tuple[str, ...]] = ("by", "of")
     word: ClassVar[str] = "top"
     n: int
     by: str
@@ -30,10 +31,6 @@ class Top(SqlMonoid):
         check_expression(self.word, "by", self.by)
         if self.of is not None:
             check_expression(self.word, "of", self.of)
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        return (self.by,) if self.of is None else (self.by, self.of)
 
     def pieces(self, input_types: tuple[str, ...]) -> Pieces:
         for type_ in input_types:
@@ -63,10 +60,6 @@ class Frequent(SqlMonoid):
         check_expression(self.word, "the value", self.of)
         check_whole(self.word, "how many", self.n, 1, MOST_KEPT)
         check_whole(self.word, "capacity", self.capacity, self.n, 10 * MOST_KEPT)
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        return (self.of,)
 
     def pieces(self, input_types: tuple[str, ...]) -> Pieces:
         (type_,) = input_types

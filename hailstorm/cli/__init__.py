@@ -1,4 +1,4 @@
-"""The command line: `hailstorm`, also `python -m hailstorm`. One file a command, and `app.py` that lists them.
+"""The command line: `hailstorm`, also `python -m hailstorm`. One file per command, and `app.py` that lists them.
 
 Nothing imports this package. A command imports what it needs inside its function, so that `--help` and the
 reading commands start at once: Spark alone takes longer to import than a state takes to read.

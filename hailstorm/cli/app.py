@@ -1,4 +1,4 @@
-"""All commands in one list, and how a command ends: exit code 0, 1 for a HailstormError, 2 for wrong usage."""
+"""All commands in one list, and how a command ends: exit code 0, 1 for a HailstormError, 2 for wrong words."""
 
 from __future__ import annotations
 
@@ -8,9 +8,34 @@ from typing import Annotated
 
 import typer
 
-from hailstorm.cli import check, commits, demo, doctor, errors, graph, log, new, run, state, status
+from hailstorm.cli import (
+    audit,
+    backfill,
+    check,
+    commits,
+    copy,
+    demo,
+    diff,
+    doctor,
+    erase,
+    errors,
+    graph,
+    log,
+    new,
+    plan,
+    replay,
+    resend,
+    rewind,
+    run,
+    snapshots,
+    state,
+    status,
+    trace,
+    vacuum,
+    verify,
+)
 from hailstorm.cli.output import show_error
-from hailstorm.errors import HailstormError
+from hailstorm.errors import HailstormError, WordError
 
 app = typer.Typer(
     name="hailstorm",
@@ -21,12 +46,24 @@ app = typer.Typer(
 )
 
 for panel, commands in {
-    "Run": (run.run, demo.demo, new.new, check.check, graph.graph),
+    "Run": (
+        run.run,
+        demo.demo,
+        new.new,
+        check.check,
+        graph.graph,
+        plan.plan,
+        backfill.backfill,
+        resend.resend,
+        rewind.rewind,
+    ),
     "Look": (status.status, commits.commits, state.state, errors.errors),
-    "Machine": (doctor.doctor,),
+    "Look back": (diff.diff, snapshots.snapshots, snapshots.release, audit.audit, replay.replay, trace.trace),
+    "Machine": (copy.copy, vacuum.compact, vacuum.vacuum, verify.verify, erase.erase, doctor.doctor),
 }.items():
     for command in commands:
         app.command(rich_help_panel=panel)(command)
+app.add_typer(snapshots.app, name="snapshot", rich_help_panel="Look back")
 app.add_typer(log.app, name="log", rich_help_panel="Machine")
 
 
@@ -61,4 +98,4 @@ def run_command_line() -> None:
         if os.environ.get("HAILSTORM_DEBUG"):
             raise
         show_error(error)
-        sys.exit(1)
+        sys.exit(2 if isinstance(error, WordError) else 1)

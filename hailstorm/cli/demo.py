@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hailstorm.cli.live import ProgressDisplay
-from hailstorm.cli.output import err, program
-from hailstorm.cli.run import run_app, show_summary
+from hailstorm.cli.output import err, plain_write_errors, program
+from hailstorm.cli.run import run_watched, show_summary
 from hailstorm.cli.target import App, load_app
-from hailstorm.errors import UsageError, suggestion
+from hailstorm.errors import UsageError, WordError, suggestion
 
 if TYPE_CHECKING:
     from hailstorm.engine.progress import Progress
 
-EXAMPLES = ("trending", "visitors", "junctions")
+EXAMPLES = ("trending", "visitors", "junctions", "ads", "orders", "fraud")
 UNATTENDED_SECONDS = 20.0  # nobody is there to press Ctrl-C
 FIRST_ROWS, ROWS, PAUSE = 20_000, 1_000, 0.5
 
@@ -50,7 +50,7 @@ def demo(
     """
     if name not in EXAMPLES:
         hint = suggestion(name, EXAMPLES) or f"There are: {', '.join(EXAMPLES)}"
-        raise UsageError(12, f"there is no demo '{name}'", hint=hint)
+        raise WordError(12, f"there is no demo '{name}'", hint=hint)
     app = load_app(str(_fresh_copy(name, folder / name)))
     target = str(folder / name / "app.py")
     if seconds is None and not sys.stderr.isatty():
@@ -62,7 +62,7 @@ def demo(
     feeder.start()
     try:
         with DemoDisplay(seconds=seconds) as display:
-            summary = run_app(app, display)
+            summary = run_watched(app.topology, display)
     finally:
         stop.set()
         feeder.join()
@@ -90,9 +90,10 @@ def _fresh_copy(name: str, folder: Path) -> Path:
     app = folder / "app.py"
     if folder.exists() and not app.exists() and any(folder.iterdir()):
         raise UsageError(13, f"'{folder}' has other files in it", hint="Choose another: hailstorm demo --folder PATH")
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    app.write_text(files("hailstorm.examples").joinpath(f"{name}.py").read_text())
+    with plain_write_errors(folder):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        app.write_text(files("hailstorm.examples").joinpath(f"{name}.py").read_text())
     return app
 
 

@@ -9,15 +9,17 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
+from typing import Annotated
 
 import typer
 from rich.text import Text
 
 from hailstorm.cli.output import JsonOption, out, print_json_lines
+from hailstorm.cli.target import load_app
 from hailstorm.errors import UsageError
 
 GIGABYTE = 1 << 30
@@ -33,16 +35,33 @@ class Finding:
     fix: str = ""
 
 
-def doctor(json: JsonOption = False) -> None:
+def doctor(
+    app: Annotated[
+        str | None, typer.Argument(metavar="[APP]", help="With --master: can executors read its logs?")
+    ] = None,
+    master: Annotated[str | None, typer.Option(metavar="URL", help="A cluster whose executors to look at.")] = None,
+    ledger: Annotated[str | None, typer.Option(metavar="ADDRESS", help="With --master: can they reach it?")] = None,
+    conf: Annotated[
+        list[str] | None, typer.Option(metavar="K=V", help="A setting of Spark. May be given several times.")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
     """Check Java, Python, memory, Spark and write access: what is wrong and what to type.
+
+    With a cluster, every executor is looked at, too: packages, reach of the ledger and of the logs, clock.
 
     \b
     Examples:
       hailstorm doctor
       hailstorm doctor --json | jq 'select(.ok == false)'
+      hailstorm doctor app.py --master spark://host:7077 --ledger s3://bucket/path
     """
     findings = [check() for check in CHECKS]
     findings += [check_extra(extra, packages) for extra, packages in extras().items()]
+    if master is not None:
+        from hailstorm.cli.run import pairs  # which needs this module itself
+
+        findings += check_executors(master, ledger, app, pairs("--conf", conf))
     if json:
         print_json_lines(map(asdict, findings))
     else:
@@ -53,6 +72,32 @@ def doctor(json: JsonOption = False) -> None:
                 out.print(f"{'':24} {line}", markup=False)
     if any(finding.ok is False for finding in findings):
         raise typer.Exit(1)
+
+
+def check_executors(master: str, ledger: str | None, app: str | None, conf: Mapping[str, str]) -> list[Finding]:
+    """One finding for each executor of a cluster. Starts Spark."""
+    from hailstorm.engine.run import resolved
+    from hailstorm.engine.spark.executors import look_at_executors
+    from hailstorm.engine.spark.session import start_session
+    from hailstorm.engine.spark.shipping import ship_by_value
+    from hailstorm.engine.wishes import check_ledger, check_master
+    from hailstorm.topology.step import Spout
+
+    loaded = None if app is None else load_app(app)
+    if ledger is None and loaded is not None:
+        ledger = loaded.topology.ledger_address()
+    check_ledger(ledger)
+    check_master(master, ledger or "s3://any")
+    logs = {}
+    if loaded is not None:
+        ship_by_value(loaded.topology.folder)
+        steps = resolved(loaded.topology).steps
+        logs = {step.name: step.source for step in steps if isinstance(step, Spout)}
+    found = look_at_executors(start_session("hailstorm doctor", None, master, conf), ledger, logs)
+    return [
+        Finding(f"executor {name}", not wrong, "; ".join(wrong) or "packages, ledger, logs and clock are well")
+        for name, wrong in found.items()
+    ]
 
 
 def check_python() -> Finding:

@@ -19,24 +19,47 @@ def errors(
         int | None, typer.Option(metavar="N", min=1, help="Only the newest N. A table shows 20, JSON all.")
     ] = None,
     retry: Annotated[
-        bool, typer.Option("--retry", help="Run them again through the mended app, and merge what they give.")
+        bool, typer.Option("--retry", help="Run them again through the corrected app, and merge what they give.")
     ] = False,
+    accept: Annotated[
+        list[str] | None,
+        typer.Option(metavar="STEP", help="With --retry: keep the state of a step whose meaning has changed."),
+    ] = None,
+    discard: Annotated[
+        str | None, typer.Option(metavar="STEP|all", help="Give up those of a step or sink, or all. Needs --reason.")
+    ] = None,
+    reason: Annotated[str | None, typer.Option(metavar="TEXT", help="Why: it is kept in the history.")] = None,
     json: JsonOption = False,
 ) -> None:
     """List dead letters: records that did not decode, rows on which user code raised, and rows that a sink rejected.
 
     --retry needs an app file, and a topology that is not running. Letters that fail again stay. A row that a sink
-    rejected is offered to it again, unless its key has changed since.
+    rejected is offered to it again, unless its key has changed since. What can never go through is discarded by name.
 
     \b
     Examples:
       hailstorm errors app.py
       hailstorm errors app.py --retry
+      hailstorm errors app.py --retry --accept words
       hailstorm errors app.py --limit 5
+      hailstorm errors app.py --discard words --reason "a test that went wrong"
       hailstorm errors .hailstorm/trending --json | jq -r .reason | sort | uniq -c
     """
+    if retry and discard is not None:
+        raise UsageError(80, "--retry and --discard are two things", hint="Retry first, then discard what stays.")
+    if (discard is None) != (reason is None):
+        raise UsageError(
+            81,
+            "--discard and --reason go together",
+            hint='For example: hailstorm errors app.py --discard words --reason "a test that went wrong"',
+        )
+    if accept and not retry:
+        raise UsageError(82, "--accept goes with --retry", hint="hailstorm errors app.py --retry --accept words")
     if retry:
-        _retry(target, json)
+        _retry(target, tuple(accept or ()), json)
+        return
+    if discard is not None and reason is not None:
+        _discard(target, discard, reason, json)
         return
     from hailstorm.ledger.reader import open_ledger
 
@@ -54,7 +77,7 @@ def errors(
         err.print(f"... and {len(letters) - len(shown):,} older ones: --limit N", style="dim")
 
 
-def _retry(target: str, json: bool) -> None:
+def _retry(target: str, accept: tuple[str, ...], json: bool) -> None:
     if not is_app(target):
         raise UsageError(
             16, "--retry needs the app, to run its code", hint="Name the app file: hailstorm errors app.py --retry"
@@ -64,14 +87,31 @@ def _retry(target: str, json: bool) -> None:
     from hailstorm.engine.run import retry_errors
 
     with ProgressDisplay() as display:
-        done = retry_errors(app.topology, on_progress=display)
+        done = retry_errors(app.topology, accept=accept, on_progress=display)
     if json:
-        print_json({"retried": done.letters, "failed": done.failed, "outdated": done.outdated})
+        print_json({"retried": done.letters, "failed": done.failed, "outdated": done.outdated, "left": list(done.left)})
         return
     through = done.letters - done.failed
-    out.print(f"{through:,} of {done.letters:,} dead letters went through; {done.failed:,} failed again.")
+    out.print(f"{through:,} of {done.letters:,} dead letters went through; {done.failed:,} stay.")
+    for sentence in done.left:
+        out.print(sentence, markup=False)
     if done.outdated:
         out.print(f"{done.outdated:,} rows that a sink rejected were out of date: their keys have changed since.")
+
+
+def _discard(target: str, step: str, reason: str, json: bool) -> None:
+    from hailstorm.ledger.discarding import discard
+    from hailstorm.ledger.lease import Lease
+    from hailstorm.ledger.ledger import Ledger
+
+    ledger = Ledger(find_ledger(target))
+    with Lease(ledger.store).held():
+        counts = discard(ledger, step, reason)
+    if json:
+        print_json({"discarded": counts})
+        return
+    for name, count in counts.items():
+        out.print(f"{count:,} dead letters of '{name}' were discarded.", markup=False)
 
 
 def _text(raw: bytes | None) -> str | None:

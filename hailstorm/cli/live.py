@@ -44,10 +44,13 @@ class ProgressDisplay:
     console: Console = err
     progress: Progress = field(default_factory=lambda: Progress("starting", "starting"))
     timings: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    journeys: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     _begun: float = field(default_factory=time.monotonic)
     _seen: deque[tuple[float, int]] = field(default_factory=deque)
     _printed: float = float("-inf")
     _live: Live | None = None
+    _errors: dict[str, str | None] = field(default_factory=dict)
+    _notes: dict[str, str] = field(default_factory=dict)
 
     def __enter__(self) -> ProgressDisplay:
         if self.console.is_terminal:
@@ -72,21 +75,44 @@ class ProgressDisplay:
                 out.print(board.renderable(), soft_wrap=False)
 
     def __call__(self, progress: Progress) -> None:
+        self._print_notes(progress)
         changed = (progress.phase, progress.message) != (self.progress.phase, self.progress.message)
         self.progress = progress
         self._seen.append((time.monotonic(), progress.total_rows))
         if progress.timings:  # a tick, and not a word in between
             for name, milliseconds in {**progress.timings, "tick": progress.tick_ms}.items():
                 self.timings[name].append(milliseconds)
+        for journey in progress.journeys:
+            for name, milliseconds in {**journey, "arrival to delivery": sum(journey.values())}.items():
+                self.journeys[name].append(milliseconds)
         if self._live is None:
             self._print_plain(changed)
 
     def _print_plain(self, changed: bool) -> None:
         now = time.monotonic()
+        self._print_errors()
         if not changed and now - self._printed < PLAIN_SECONDS:
             return
         self._printed = now
         self.console.print(f"{datetime.now(UTC):%H:%M:%S}  {self._line().plain}")
+
+    def _print_notes(self, progress: Progress) -> None:
+        """What is different from the run before, and where a sink begins when that is not where it ended: said once,
+        also in a terminal, and it stays."""
+        for note in progress.notes if not self.progress.notes else ():
+            self.console.print(f"{datetime.now(UTC):%H:%M:%S}  {note}", markup=False)
+        for name, state in progress.sinks.items():
+            if state.note is not None and state.note != self._notes.get(name):
+                self._notes[name] = state.note
+                self.console.print(f"{datetime.now(UTC):%H:%M:%S}  sink {name} {state.note}", markup=False)
+
+    def _print_errors(self) -> None:
+        """The whole error of a sink, when it is a new one: not on every line of a log file."""
+        errors = {name: state.error for name, state in self.progress.sinks.items()}
+        for name, error in errors.items():
+            if error is not None and error != self._errors.get(name):
+                self.console.print(f"{datetime.now(UTC):%H:%M:%S}  sink {name}: {error}", markup=False)
+        self._errors = errors
 
     def _line(self) -> Text:
         """The progress, with the rate of the last seconds: a tick's own speed says little about a stream."""
@@ -95,7 +121,7 @@ class ProgressDisplay:
             self._seen.popleft()
         since, rows = self._seen[0] if self._seen else (now, 0)
         rate = (self.progress.total_rows - rows) / (now - since) if now > since else 0.0
-        return progress_text(self.progress, rate, now - self._begun)
+        return progress_text(self.progress, rate, now - self._begun, with_errors=self._live is not None)
 
     def _render(self) -> RenderableType:
         line = self._line()
@@ -108,8 +134,11 @@ class ProgressDisplay:
         return Group(SegmentLines(lines[: self.console.height - 2], new_lines=True), bottom)
 
 
-def progress_text(progress: Progress, rate: float, elapsed: float) -> Text:
-    """The line itself: what matters most is furthest to the left, since a narrow terminal cuts on the right."""
+def progress_text(progress: Progress, rate: float, elapsed: float, with_errors: bool = True) -> Text:
+    """The line itself: what matters most is furthest to the left, since a narrow terminal cuts on the right.
+
+    `with_errors` says why a sink does not keep up, and not only that it does not.
+    """
     if progress.phase in ("starting", "delivering", "stopped"):
         return Text(f"{progress.message or progress.phase} ({elapsed:.0f} s)")
     parts = [
@@ -120,7 +149,7 @@ def progress_text(progress: Progress, rate: float, elapsed: float) -> Text:
     ]
     if progress.watermark is not None:
         parts.append(f"watermark {progress.watermark.astimezone(UTC):%Y-%m-%d %H:%M:%S}")
-    parts += sink_texts(progress)
+    parts += sink_texts(progress, with_errors)
     parts.append(f"errors {progress.errors:,}")
     if progress.late:
         parts.append(f"late {progress.late:,}")
@@ -133,14 +162,14 @@ def progress_text(progress: Progress, rate: float, elapsed: float) -> Text:
     return Text("  ".join(parts), style=style)
 
 
-def sink_texts(progress: Progress) -> list[str]:
+def sink_texts(progress: Progress, with_errors: bool = True) -> list[str]:
     """One word when all sinks keep up; else each one that does not, and why."""
     troubled = []
     for name, state in progress.sinks.items():
         if state.stopped is not None:
-            troubled.append(f"sink {name} STOPPED: {state.stopped}")
+            troubled.append(f"sink {name} STOPPED" + (f": {state.stopped}" if with_errors else ""))
         elif state.failing is not None:
-            troubled.append(f"sink {name} retrying: {state.failing}")
+            troubled.append(f"sink {name} retrying" + (f": {state.failing}" if with_errors else ""))
         elif state.behind > 1:  # one behind is the tick that is being delivered
             troubled.append(f"sink {name} {state.behind:,} behind")
         if state.rejected:
@@ -148,11 +177,13 @@ def sink_texts(progress: Progress) -> list[str]:
     return troubled or (["sinks ok"] if progress.sinks else [])
 
 
-def profile_rows(timings: Mapping[str, list[float]], order: tuple[str, ...]) -> list[dict[str, str | float]]:
-    """Where tick time goes: median, 99th percentile and share of the whole, part by part."""
-    total = sum(timings.get("tick", ())) or 1.0
+def profile_rows(
+    timings: Mapping[str, list[float]], order: tuple[str, ...], whole: str = "tick"
+) -> list[dict[str, str | float]]:
+    """Where time goes: median, 99th percentile and share of the whole, part by part."""
+    total = sum(timings.get(whole, ())) or 1.0
     rows: list[dict[str, str | float]] = []
-    for name in (*order, "tick"):
+    for name in (*order, whole):
         values = sorted(timings.get(name, ()))
         if values:
             rows.append(

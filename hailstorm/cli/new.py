@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from hailstorm.cli.output import err
+from hailstorm.cli.output import err, plain_write_errors
 from hailstorm.errors import UsageError
 
 APP = '''\
@@ -78,14 +78,15 @@ def new(
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(11, f"'{name}' exists already and is not empty", hint="Choose another name.")
     topology = _topology_name(folder.resolve().name)
-    folder.mkdir(parents=True, exist_ok=True)
-    for file, text in {
-        "app.py": APP.format(name=topology),
-        "test_app.py": TEST,
-        "README.md": README.format(name=topology),
-        ".gitignore": IGNORED,
-    }.items():
-        (folder / file).write_text(text)
+    with plain_write_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        for file, text in {
+            "app.py": APP.format(name=topology),
+            "test_app.py": TEST,
+            "README.md": README.format(name=topology),
+            ".gitignore": IGNORED,
+        }.items():
+            (folder / file).write_text(text)
     err.print(f"Made {name}/ with app.py, test_app.py and README.md. Next:", markup=False)
     err.print(
         f"  cd {name}",
@@ -97,5 +98,5 @@ def new(
 
 
 def _topology_name(folder: str) -> str:
-    """The folder's name, without what a topology's name may not hold."""
+    """The folder's name, without what a topology's name cannot hold."""
     return re.sub(r"[^a-z0-9_-]+", "_", folder.lower()).strip("_-").lstrip("0123456789_-")[:64] or "storm"

@@ -5,13 +5,15 @@ Results go to stdout; progress, hints and errors go to stderr, so that a pipe ge
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
@@ -20,7 +22,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from hailstorm.errors import HailstormError
+from hailstorm.errors import HailstormError, UsageError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # A pipe has no width; the usual guess of 80 would break the rows of tables.
 out = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 200)
@@ -38,9 +43,31 @@ def show_error(error: HailstormError) -> None:
     err.print(Text.assemble((code, "bold red"), "  ", (what, "bold"), f"\n{rest}" if rest else ""))
 
 
+@contextmanager
+def plain_write_errors(folder: Path) -> Iterator[None]:
+    """What the system refuses to write is an error that says where and why."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(
+            69,
+            f"cannot write to '{folder}': {error.strerror}",
+            hint="Go to a folder that you can write to, or name one.",
+        ) from error
+
+
 def to_json(value: Any) -> str:
-    """One line. Times are ISO 8601 in UTC, decimals are text (a float would change them), bytes are base64."""
-    return msgspec.json.encode(value).decode()
+    """One line. Times are ISO 8601 in UTC, decimals are text (a float would change them), bytes are base64. NaN and
+    the infinities, which JSON has no words for, are texts of their names."""
+    return msgspec.json.encode(_with_names(value)).decode()
+
+
+def _with_names(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else "NaN" if math.isnan(value) else f"{'-' * (value < 0)}Infinity"
+    if isinstance(value, dict):
+        return {name: _with_names(item) for name, item in value.items()}
+    return [_with_names(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def print_json(value: Any) -> None:
@@ -48,9 +75,25 @@ def print_json(value: Any) -> None:
 
 
 def print_json_lines(values: Iterable[Any]) -> None:
-    encode = msgspec.json.Encoder().encode
     for value in values:
-        sys.stdout.write(encode(value).decode() + "\n")
+        print_json(value)
+
+
+def rows_of(table: pa.Table) -> list[dict[str, Any]]:
+    """The rows of a table as Python values. Times that Python has none for, such as those of the year 10000, are
+    texts."""
+    columns = [values_of(column) for column in table.columns]
+    return [dict(zip(table.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def values_of(column: pa.ChunkedArray) -> list[Any]:
+    """The same for one column."""
+    try:
+        return list(column.to_pylist())
+    except (ValueError, OverflowError):
+        from hailstorm.sinks.json_rows import json_values
+
+        return [msgspec.json.decode(text) for text in json_values(column).to_pylist()]
 
 
 def print_rows(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:

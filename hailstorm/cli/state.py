@@ -1,4 +1,4 @@
-"""`hailstorm state`: what a step knows, now or at an earlier commit. Needs no Spark and may run beside a run."""
+"""`hailstorm state`: what a step knows, now or at an earlier moment. Needs no Spark and may run beside a run."""
 
 from __future__ import annotations
 
@@ -6,26 +6,50 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hailstorm.cli.output import SHOWN, JsonOption, err, print_json_lines, print_rows
+from hailstorm.cli.moments import states_of
+from hailstorm.cli.output import JsonOption, err
+from hailstorm.cli.rows import (
+    FormatOption,
+    KeyOption,
+    LimitOption,
+    OutputOption,
+    WhereOption,
+    chosen_format,
+    give,
+    in_order,
+    most_rows,
+    parsed_keys,
+    where_true,
+)
 from hailstorm.cli.target import TargetArgument, find_ledger
-from hailstorm.errors import UsageError, suggestion
+from hailstorm.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import pyarrow as pa
+
+    from hailstorm.ledger.ledger import Ledger
+    from hailstorm.ledger.reader import State
 
 
 def state(
     target: TargetArgument,
     step: Annotated[str, typer.Argument(metavar="STEP", help="A step with state: a fold or a top.")],
-    key: Annotated[
-        list[str] | None,
-        typer.Option(metavar="K", help="Only this key: word=rain, or rain when there is one key column."),
-    ] = None,
-    where: Annotated[str | None, typer.Option(metavar="SQL", help="Only rows for which this is true (DuckDB).")] = None,
-    at: Annotated[str, typer.Option(metavar="WHEN", help="A commit number, or latest.")] = "latest",
-    limit: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="At most N rows. A table shows 20, JSON all.")
-    ] = None,
+    key: KeyOption = None,
+    where: WhereOption = None,
+    at: Annotated[
+        str, typer.Option(metavar="WHEN", help="A commit, a snapshot, a clock (JSON), a time, latest or latest-5.")
+    ] = "latest",
+    limit: LimitOption = None,
+    open_: Annotated[
+        bool, typer.Option("--open", help="Of windows: those that the watermark has not ended yet.")
+    ] = False,
+    history: Annotated[
+        bool, typer.Option("--history", help="The life of the key: every change of it, commit by commit.")
+    ] = False,
+    format: FormatOption = None,
+    output: OutputOption = None,
     json: JsonOption = False,
 ) -> None:
     """Show a step's state, in order of its key (a top: of its rank).
@@ -36,79 +60,60 @@ def state(
       hailstorm state app.py counts --key rain --key snow
       hailstorm state app.py counts --where "n > 100" --limit 50
       hailstorm state app.py counts --at 42 --json
+      hailstorm state app.py counts --at 2026-01-31T09:30 --output then.parquet
+      hailstorm state app.py counts --key rain --history
+      hailstorm state app.py hourly --open
       hailstorm state .hailstorm/trending top
     """
-    from hailstorm.ledger.reader import open_ledger
+    from hailstorm.ledger.ledger import Ledger
+    from hailstorm.ledger.reader import no_such_step
 
-    reader = open_ledger(find_ledger(target))
-    found = reader.state(step, at=_commit_number(at))
-    shape = found.live.steps[step]
-    rows = found.arrow()
-    if key:
-        rows = _with_keys(rows, shape.key, key)
-    if where is not None:
-        rows = _where(rows, where)
-    if shape.kind != "top":
-        rows = _in_order(rows, shape.key)
-    wanted = limit if json else limit or SHOWN
-    shown = rows if wanted is None else rows.slice(0, wanted)
-    if json:
-        print_json_lines(shown.to_pylist())
-        return
-    print_rows(rows.column_names, shown.to_pylist())
-    if limit is None and len(rows) > len(shown):
-        err.print(f"... and {len(rows) - len(shown):,} more rows: --limit N, --key K or --where SQL", style="dim")
-
-
-def _commit_number(when: str) -> int | None:
-    if when == "latest":
-        return None
-    if not when.isdecimal():
-        raise typer.BadParameter(f"'{when}' is neither a commit number nor latest", param_hint="--at")
-    return int(when)
+    form = chosen_format(format, output, json)
+    ledger = Ledger(find_ledger(target))
+    with states_of(target, ledger, (at,), step, open_) as (found,):
+        if step not in found.live.steps:
+            raise no_such_step(step, found.live)
+        shape = found.live.steps[step]
+        keys = parsed_keys(shape.key, key, found.key_types()) if key else {}
+        order = None if shape.order or history else shape.key
+        pieces = iter([_life(ledger, found, keys)]) if history else _pieces(found, keys, whole=order is None)
+        if where is not None:
+            pieces = (where_true(piece, where) for piece in pieces)
+        shown, count = _first(pieces, most_rows(limit, form, output), order)
+        if shown is None:
+            shown = found.arrow().slice(0, 0)
+    if key and not count and where is None:
+        err.print(f"'{step}' has no key {', '.join(key)}")
+    give(shown, count, form, output, limit)
 
 
-def _with_keys(rows: pa.Table, columns: tuple[str, ...], keys: list[str]) -> pa.Table:
-    """The rows of which each named key column has one of its values."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
+def _life(ledger: Ledger, found: State, keys: dict[str, pa.Array]) -> pa.Table:
+    from hailstorm.history.life import Life
 
-    wanted: dict[str, list[str]] = {}
-    for key in keys:
-        column, equals, value = key.partition("=")
-        if not (equals and column in columns):
-            if len(columns) != 1:
-                hint = f"Key columns: {', '.join(columns) or 'none'}. {suggestion(column, columns)}"
-                raise UsageError(7, f"--key {key} names no key column", hint=hint)
-            column, value = columns[0], key
-        wanted.setdefault(column, []).append(value)
-    if not len(rows):
-        return rows  # its columns may have no type yet
-    for column, values in wanted.items():
-        type_ = rows.schema.field(column).type
-        try:
-            members = pa.array(values, pa.string()).cast(type_)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise UsageError(8, f"key column '{column}' is {type_}, and {', '.join(values)} is not") from error
-        rows = rows.filter(pc.is_in(rows.column(column), members))
-    return rows
+    key = found.live.steps[found.step].key
+    if key and not keys:
+        raise UsageError(94, "--history is of a key", hint=f"Type: --key {key[0]}=… --history")
+    return Life(ledger, found.step, keys, found.live.commit).arrow()
 
 
-def _where(rows: pa.Table, where: str) -> pa.Table:
-    try:
-        import duckdb
-    except ImportError as error:
-        raise UsageError(9, "--where needs DuckDB", hint="Type: pip install 'hailstorm[duckdb]'") from error
-    try:
-        return duckdb.from_arrow(rows).filter(where).to_arrow_table()
-    except duckdb.Error as error:
-        hint = f"Columns: {', '.join(rows.column_names)}"
-        raise UsageError(10, f"--where does not work: {str(error).splitlines()[0]}", hint=hint) from error
+def _pieces(found: State, keys: dict[str, pa.Array], whole: bool) -> Iterator[pa.Table]:
+    if keys:
+        return iter([found.of_keys(keys)])
+    return iter([found.arrow()]) if whole else found.pieces()
 
 
-def _in_order(rows: pa.Table, key: tuple[str, ...]) -> pa.Table:
+def _first(pieces: Iterator[pa.Table], wanted: int | None, key: tuple[str, ...] | None) -> tuple[pa.Table | None, int]:
+    """The first rows of all pieces by their key (None: as they come), and how many there are in all.
+
+    Only as many are held as are wanted: a state may be larger than memory.
+    """
     import pyarrow as pa
 
-    # Arrow cannot order nested values; those keys come as they are stored.
-    nested = any(pa.types.is_nested(rows.schema.field(name).type) for name in key)
-    return rows if nested or not key else rows.sort_by([(name, "ascending") for name in key])
+    held: pa.Table | None = None
+    count = 0
+    for piece in pieces:
+        count += piece.num_rows
+        held = piece if held is None else pa.concat_tables([held, piece], promote_options="permissive")
+        if wanted is not None and held.num_rows > wanted:
+            held = (held if key is None else in_order(held, key)).slice(0, wanted).combine_chunks()
+    return held if held is None or key is None else in_order(held, key), count

@@ -11,11 +11,13 @@ from hailstorm.cli.live import profile_rows
 from hailstorm.cli.output import JsonOption, err, out, print_json, print_rows
 from hailstorm.cli.target import App, TargetArgument, find_ledger, is_app, load_app
 from hailstorm.engine.progress import TIMINGS
+from hailstorm.engine.tolerance import Recent, total
 from hailstorm.errors import HailstormError
 
 _RECENT = 100  # commits that the profile looks at
 
 if TYPE_CHECKING:
+    from hailstorm.ledger.cursors import SinkRecord
     from hailstorm.ledger.live import Live
     from hailstorm.ledger.reader import LedgerReader
 
@@ -43,38 +45,53 @@ def status(target: TargetArgument, json: JsonOption = False) -> None:
         _show(found, reader, app)
 
 
-def status_of(reader: LedgerReader, ledger: Path, app: App | None) -> dict[str, Any]:
+def status_of(reader: LedgerReader, ledger: str | Path, app: App | None) -> dict[str, Any]:
     """What scripts rely on: these fields, and `skipped` and `holes` where records were not read."""
     live = reader.live()
     unread = {"skipped": live.skipped, "holes": live.holes}
     return {
-        "topology": app.topology.name if app else ledger.resolve().name,
+        "topology": app.topology.name if app else Path(ledger).resolve().name,
         "commit": live.commit,
         "clock": live.clock,
         "lag": _lag(app, live) if app else {},
         "watermark": live.watermark,
-        "sinks": {name: _sink(reader.cursor(name), last, live.commit) for name, last in live.outboxes.items()},
+        "sinks": {name: _sink(reader.cursor(name), live.outboxes.get(name, 0), live.commit) for name in live.sinks},
         "errors": live.errors + reader.rejected(),
         "late": live.late,
+        "recent": _recent(live.recent),
         **{name: found for name, found in unread.items() if found},
     }
 
 
-def _sink(cursor: int, last: int, newest: int) -> dict[str, int]:
-    """`last` is the newest commit that has rows for the sink: a sink that has got it waits for nothing."""
-    return {"cursor": newest, "behind": 0} if cursor >= last else {"cursor": cursor, "behind": newest - cursor}
+def _sink(record: SinkRecord, last: int, newest: int) -> dict[str, Any]:
+    """`last` is the newest commit that has rows for the sink: a sink that has got it waits for nothing.
+
+    `error` is what keeps the sink; without `next_try` it has stopped, until a run after a fix.
+    """
+    got_all = record.commit >= last
+    return {
+        "cursor": newest if got_all else record.commit,
+        "behind": 0 if got_all else newest - record.commit,
+        "error": record.error,
+        "next_try": record.next_try,
+        "recent": _recent(record.recent),
+    }
+
+
+def _recent(recent: Recent) -> dict[str, int]:
+    """Bad rows of the last ones: when they are more than `error_limit`, a run or a sink stops."""
+    rows, bad = total(recent)
+    return {"rows": rows, "errors": bad}
 
 
 def _lag(app: App, live: Live) -> dict[str, dict[str, int]]:
     """Records that wait, by spout and partition. A log that cannot be reached is said, and left out."""
-    from hailstorm.spouts.source import LivingSource
+    from hailstorm.spouts.roster import living
 
     lag = {}
     for spout in app.spouts():
         try:
-            source = spout.source.resolve(app.topology.folder)
-            if isinstance(source, LivingSource):
-                source = source.remembering(live.rosters.get(spout.name, {}))
+            source = living(spout.source.resolve(app.topology.folder)).remembering(live.rosters.get(spout.name, {}))
             earliest, latest = source.earliest(), source.latest()
         except HailstormError as error:
             err.print(f"The log of '{spout.name}' cannot be read: {error.what}", style="yellow", markup=False)
@@ -88,13 +105,18 @@ def _lag(app: App, live: Live) -> dict[str, dict[str, int]]:
 
 
 def _show(found: dict[str, Any], reader: LedgerReader, app: App | None) -> None:
+    from hailstorm.engine.plan.needs import Found
+
     live = reader.live()
     out.print(
         f"{found['topology']}  commit {found['commit']:,} at {live.at[:19].replace('T', ' ')}, {live.rows:,} rows",
         markup=False,
     )
+    recent = found["recent"]
     out.print(
-        f"watermark {found['watermark'] or '-'}  errors {found['errors']:,}  late {found['late']:,}", markup=False
+        f"watermark {found['watermark'] or '-'}  errors {found['errors']:,} "
+        f"({recent['errors']:,} in the last {recent['rows']:,} rows)  late {found['late']:,}",
+        markup=False,
     )
     positions = [
         {
@@ -110,9 +132,20 @@ def _show(found: dict[str, Any], reader: LedgerReader, app: App | None) -> None:
     print_rows(("spout", "partition", "next offset", "lag", "skipped"), positions)
     if found["sinks"]:
         limit = app.topology.settings.outbox_limit if app else None
-        rows = ({"sink": name, **row, "limit": limit or "?"} for name, row in found["sinks"].items())
-        print_rows(("sink", "cursor", "behind", "limit"), rows)
+        rows = (
+            {
+                "sink": name,
+                **row,
+                "limit": limit or "?",
+                "rejected": "{errors:,} in the last {rows:,}".format(**row["recent"]),
+            }
+            for name, row in found["sinks"].items()
+        )
+        print_rows(("sink", "cursor", "behind", "limit", "rejected"), rows)
         for name, row in found["sinks"].items():
+            if row["error"] is not None:
+                then = f"next try at {row['next_try']}" if row["next_try"] else "it has stopped; fix that and run again"
+                err.print(f"Sink '{name}': {row['error']}\n  {then}", style="yellow", markup=False)
             if limit is not None and row["behind"] > limit:
                 err.print(f"Input is paused until sink '{name}' is less behind", style="yellow", markup=False)
     sizes = [
@@ -138,5 +171,7 @@ def _show(found: dict[str, Any], reader: LedgerReader, app: App | None) -> None:
         if commit.reason == "tick":
             for part, spent in {**commit.timings, "tick": commit.ms}.items():
                 timings.setdefault(part, []).append(spent)
+    if (left := Found.left_in(reader.cache_folder)) is not None:
+        out.print(left.text(), markup=False)
     if timings:
         print_rows(("part", "median ms", "p99 ms", "share"), profile_rows(timings, TIMINGS))

@@ -19,12 +19,14 @@ import typer
 from hailstorm.errors import HailstormError, Location, UsageError, suggestion
 
 if TYPE_CHECKING:
-    from hailstorm.topology.step import Sink, Spout
+    from hailstorm.topology.step import Spout
     from hailstorm.topology.topology import Topology
 
 LEDGER_FILE = "hailstorm.json"
 
-TargetArgument = Annotated[str, typer.Argument(metavar="TARGET", help="An app file (app.py) or a ledger's folder.")]
+TargetArgument = Annotated[
+    str, typer.Argument(metavar="TARGET", help="An app file (app.py), or a ledger: a folder or s3://…")
+]
 
 
 @dataclass(frozen=True)
@@ -40,11 +42,6 @@ class App:
 
         return [step for step in self.topology.steps if isinstance(step, Spout)]
 
-    def sinks(self) -> list[Sink]:
-        from hailstorm.topology.step import Sink
-
-        return [step for step in self.topology.steps if isinstance(step, Sink)]
-
 
 def load_app(target: str) -> App:
     """Import an app file and find its topology. Raises UsageError, or what the topology itself finds wrong."""
@@ -54,21 +51,26 @@ def load_app(target: str) -> App:
 
 
 def is_app(target: str) -> bool:
-    return not Path(target).is_dir()
+    return "://" not in target and not Path(target).is_dir()
 
 
-def find_ledger(target: str) -> Path:
-    """The ledger that TARGET means. Raises UsageError when there is none (yet)."""
+def find_ledger(target: str) -> str:
+    """The address of the ledger that TARGET means. Raises UsageError when there is none (yet)."""
+    from hailstorm.engine.wishes import check_ledger
+
+    check_ledger(target)
+    if "://" in target:
+        return target  # whether there is a ledger is asked when it is opened: every question takes its time
     if (Path(target) / LEDGER_FILE).exists():
-        return Path(target)
+        return target
     if not is_app(target):
         raise UsageError(
             5,
             f"'{target}' is a folder but not a ledger: it has no {LEDGER_FILE}",
             hint="Name an app file (app.py) or the folder of a ledger (.hailstorm/<topology>).",
         )
-    ledger = load_app(target).topology.ledger_path()
-    if not (ledger / LEDGER_FILE).exists():
+    ledger = load_app(target).topology.ledger_address()
+    if "://" not in ledger and not (Path(ledger) / LEDGER_FILE).exists():
         raise UsageError(
             6, f"'{target}' has no ledger yet: nothing at {short_path(ledger)}", hint=f"Type: hailstorm run {target}"
         )

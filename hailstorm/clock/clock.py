@@ -65,6 +65,12 @@ class Range:
     def __len__(self) -> int:
         return self.end - self.start
 
+    def common(self, other: Range) -> Range | None:
+        """The records that are in both."""
+        start, end = max(self.start, other.start), min(self.end, other.end)
+        same = (self.spout, self.partition) == (other.spout, other.partition)
+        return Range(self.spout, self.partition, start, end) if same and start < end else None
+
 
 @dataclass(frozen=True)
 class Interval:

@@ -1,7 +1,7 @@
 """What a run tells those who watch it: values that the negotiator gives out and the command line shows.
 
 The negotiator calls `on_progress` from its own thread, once for every change of phase and once per tick. A watcher
-may be slow or raise nothing: it may not change the run.
+may be slow, must not raise, and cannot change the run.
 """
 
 from __future__ import annotations
@@ -12,12 +12,16 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from hailstorm.engine.delivery import SinkState
+    from hailstorm.engine.delivery.courier import SinkState
+    from hailstorm.engine.delivery.deliverer import Undelivered
 
 Phase = Literal["starting", "running", "paused", "delivering", "stopped"]
 
 # Where the time of a tick goes, in the order in which it is spent. Keys of `Progress.timings`, in milliseconds.
 TIMINGS = ("choose", "plan", "read", "compute", "look up", "merge", "write", "commit", "deliver")
+
+# The way of a record from its arrival to its delivery, part by part (ticks/journeys.py). Keys of `Progress.journeys`.
+JOURNEY = ("waiting", "reading", "tick", "hand-over", "sink")
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,10 @@ class Progress:
     late: int = 0  # of this run
     skipped: int = 0  # of this run, on overload
     sinks: Mapping[str, SinkState] = field(default_factory=dict)
+    way: str = ""  # in which the last tick was run: resident, prepared or planned
+    notes: tuple[str, ...] = ()  # what is different from the run before, a sentence per step
     timings: Mapping[str, float] = field(default_factory=dict)
+    journeys: tuple[Mapping[str, float], ...] = ()  # that have ended since the last word, in milliseconds by part
 
 
 @dataclass(frozen=True)
@@ -51,15 +58,25 @@ class Summary:
     skipped: int
     rejected: int  # rows that sinks did not take
     seconds: float
+    undelivered: tuple[Undelivered, ...] = ()  # sinks that have not got everything
 
 
 @dataclass(frozen=True)
 class Retried:
     """What a retry of dead letters has done."""
 
-    letters: int = 0  # that got their second chance
+    letters: int = 0  # that there were
     failed: int = 0  # of those, again: they stay
     outdated: int = 0  # rejected rows whose key has changed since: they were dropped
+    left: tuple[str, ...] = ()  # who was not tried, and why: one sentence per step
+
+    def __add__(self, other: Retried) -> Retried:
+        return Retried(
+            self.letters + other.letters,
+            self.failed + other.failed,
+            self.outdated + other.outdated,
+            (*self.left, *other.left),
+        )
 
 
 OnProgress = Callable[[Progress], None]

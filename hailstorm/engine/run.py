@@ -8,23 +8,27 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
-import msgspec
-
 from hailstorm.clock.clock import Clock
-from hailstorm.engine.choosing import Logs, OnDataLoss
-from hailstorm.engine.java import means_that_java_has_ended
 from hailstorm.engine.negotiator import Negotiator
+from hailstorm.engine.place import SCRATCH
 from hailstorm.engine.progress import OnProgress, Progress, Retried, Summary, ignore_progress
-from hailstorm.engine.session import start_session
-from hailstorm.errors import RunError
+from hailstorm.engine.spark.executors import require_executors
+from hailstorm.engine.spark.java import means_that_java_has_ended
+from hailstorm.engine.spark.session import is_on_this_machine, start_session
+from hailstorm.engine.spark.shipping import ship_by_value
+from hailstorm.engine.ticks.logs import Logs, OnDataLoss
+from hailstorm.engine.ticks.replacing import Replacement
+from hailstorm.engine.wishes import check_accepted, check_partitions, check_places, settings_of, target_of
+from hailstorm.errors import RunError, TransientLogError
 from hailstorm.ledger.lease import Lease
 from hailstorm.ledger.ledger import Ledger
+from hailstorm.ledger.stores import is_folder
 from hailstorm.topology.step import Sink, Spout, Step
 from hailstorm.topology.topology import Topology
 
@@ -34,6 +38,7 @@ def run_topology(
     *,
     ledger: str | Path | None = None,
     until: str = "never",
+    complete: bool = False,
     every: str | None = None,
     master: str | None = None,
     conf: Mapping[str, str] | None = None,
@@ -42,18 +47,23 @@ def run_topology(
     on_data_loss: OnDataLoss = "fail",
     on_progress: OnProgress = ignore_progress,
     stop: threading.Event | None = None,
+    first: Callable[[Negotiator], Replacement | None] | None = None,
+    between: Callable[[Negotiator], Callable[[], bool]] | None = None,
 ) -> Summary:
     """Run until stopped, or until `until`: `never`, `caught-up` (with the logs as they end now) or a clock (JSON).
 
+    `complete` says that the logs hold all that there will be: then what waits for time is done, too.
     `on_data_loss="continue"` goes on where records are gone before they were read; the hole is in the commit.
+    `first` gives state that takes the place of that of some steps, and `between` is done between ticks: see
+    history/backfill.py.
     """
     options = {**(overrides or {}), **({"every": every} if every else {})}
     stop = stop or threading.Event()
-    running = _running(topology, ledger, options, master, conf, accept, on_progress, until, on_data_loss)
+    run = running(topology, ledger, options, master, conf, accept, on_progress, until, on_data_loss)
     # Twice, because Spark takes SIGINT for itself while it starts.
-    with _stopping_on_signals(stop), running as (negotiator, target, lease), _stopping_on_signals(stop):
-        negotiator.start()
-        return negotiator.run(target, stop, lease.beat)
+    with _stopping_on_signals(stop), run as (negotiator, target), _stopping_on_signals(stop):
+        negotiator.start(replacement=None if first is None else first(negotiator))
+        return negotiator.run(target, stop, complete, None if between is None else between(negotiator))
 
 
 def retry_errors(
@@ -65,18 +75,31 @@ def retry_errors(
     accept: tuple[str, ...] = (),
     on_progress: OnProgress = ignore_progress,
 ) -> Retried:
-    """Run the dead letters of a ledger once more through a mended topology, and merge what they give; offer rows that
-    sinks rejected to them again. What fails again stays a dead letter. The topology may not be running.
+    """Run the dead letters of a ledger through a corrected topology, and merge what they give; offer rows that
+    sinks rejected to them again. What fails again stays a dead letter. The topology must not be running.
     """
-    with _running(topology, ledger, {}, master, conf, accept, on_progress) as (negotiator, _, _):
-        negotiator.start()
+    with running(topology, ledger, {}, master, conf, accept, on_progress) as (negotiator, _):
+        negotiator.start(reading=False)
         done = negotiator.retry()
         negotiator.stop()
         return done
 
 
+def resend_table(
+    topology: Topology,
+    sink: str,
+    *,
+    ledger: str | Path | None = None,
+    on_progress: OnProgress = ignore_progress,
+) -> Summary:
+    """Give a sink the whole of its table, in place of what its target holds. The topology must not be running."""
+    with running(topology, ledger, {}, None, None, (), on_progress) as (negotiator, _):
+        negotiator.start(reading=False, resend=(sink,))
+        return negotiator.stop()
+
+
 @contextmanager
-def _running(
+def running(
     topology: Topology,
     ledger: str | Path | None,
     options: Mapping[str, str],
@@ -84,33 +107,40 @@ def _running(
     conf: Mapping[str, str] | None,
     accept: tuple[str, ...],
     on_progress: OnProgress,
-    until: str = "never",
+    until: str | None = None,
     on_data_loss: OnDataLoss = "fail",
-) -> Iterator[tuple[Negotiator, Clock | None, Lease]]:
+) -> Iterator[tuple[Negotiator, Clock | None]]:
     """A negotiator on an open ledger, and its target, with the lease held. What goes wrong ends the run first."""
     topology.validate()
+    settings = settings_of(topology, options)
+    check_places(topology, ledger, master, conf or {})
+    check_accepted(topology, accept)
+    wanted = target_of(topology, until)
     topology = resolved(topology)
-    settings = topology.settings.with_options(options) if options else topology.settings
-    opened = Ledger(topology.ledger_path(ledger), create=True)
-    lease = Lease(opened.store)
-    lease.take()
-    try:
-        # Where the logs end is asked before Spark starts: `caught-up` is with what was there when the user typed it.
-        logs = Logs(topology, opened.head, on_data_loss)
-        target = _target(until, logs)
+    opened = Ledger(topology.ledger_address(ledger), create=True)
+    with Lease(opened.store).held():
+        # Where the logs are is asked before Spark starts: `caught-up` is with what was there when the user typed it.
+        logs = Logs(topology, opened.head, on_data_loss, accept)
+        target = _target(until, wanted, logs, opened.head.position())
         on_progress(Progress("starting", "starting Spark", commit=opened.head.commit))
         opened.cache.clear_after_reboot()
+        opened.cache.clear_scratch()
+        if not is_folder(opened.address):
+            opened.store.delete_folder(SCRATCH)
         spark = start_session(f"hailstorm {topology.name}", opened.cache.folder / "spark.log", master, conf)
+        if not is_on_this_machine(spark):
+            on_progress(Progress("starting", "looking at the executors", commit=opened.head.commit))
+            sources = {step.name: step.source for step in topology.steps if isinstance(step, Spout)}
+            ship_by_value(topology.folder)
+            require_executors(spark, opened.store.address, sources)
         negotiator = Negotiator(spark, topology, opened, settings, on_progress, accept, logs=logs)
         try:
-            yield negotiator, target, lease
+            yield negotiator, target
         except BaseException as error:
             negotiator.fail()
             if means_that_java_has_ended(error):
                 raise _java_is_gone(opened.cache.folder) from error
             raise
-    finally:
-        lease.release()
 
 
 def _java_is_gone(cache: Path) -> RunError:
@@ -136,19 +166,17 @@ def resolved(topology: Topology) -> Topology:
     return topology.with_steps(place)
 
 
-def _target(until: str, logs: Logs) -> Clock | None:
-    if until == "never":
+def _target(until: str | None, clock: Clock | None, logs: Logs, head: Clock) -> Clock | None:
+    """None: there is none. A run that reads nothing (`until` is None) does not ask the logs."""
+    if until is None:
         return None
     if until == "caught-up":
-        return logs.latest()
-    try:
-        return Clock.from_json(msgspec.json.decode(until, type=dict[str, dict[str, int]]))
-    except (msgspec.DecodeError, ValueError) as error:
-        raise RunError(
-            7,
-            f"--until '{until}' is not a clock",
-            hint='Say caught-up, never, or a clock such as {"tweets": {"0": 1200}}',
-        ) from error
+        return logs.first_look(head).ends
+    with suppress(TransientLogError):  # then the first tick waits for it
+        ends = logs.first_look(head).ends
+        if clock is not None:
+            check_partitions(clock, ends)
+    return clock
 
 
 @contextmanager

@@ -7,21 +7,28 @@ is copied again from the ledger. Tasks share it through the page cache; each wor
 from __future__ import annotations
 
 import contextlib
+import functools
 import shutil
 import threading
+import time
 import uuid
 from collections import OrderedDict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from hailstorm.columns import DELETED
 from hailstorm.ledger.commit import Run
 from hailstorm.ledger.runs import Hashes, hashes_of, run_name
-from hailstorm.ledger.store import LocalStore
+from hailstorm.ledger.stores import cache_folder, open_store
+from hailstorm.ledger.stores.store import Store, read_table
 
 _KEEP_OPEN = 512
+_SMALL = 1 << 20  # bytes
+_TIDY_SECONDS = 60.0
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -34,38 +41,77 @@ class OpenRun:
     first: int
     last: int
 
+    @staticmethod
+    def of(rows: pa.Table) -> OpenRun:
+        """Rows that are sorted by hash, to be searched like a run. The bounds are those of the rows: an erasure may
+        have taken the first or the last."""
+        hashes = hashes_of(rows)
+        if DELETED not in rows.column_names:
+            rows = rows.append_column(DELETED, pa.repeat(False, rows.num_rows))
+        first, last = (int(hashes[0]), int(hashes[-1])) if len(hashes) else (1, 0)
+        return OpenRun(rows, hashes, first, last)
+
 
 class RunCache:
-    def __init__(self, store: LocalStore, folder: Path) -> None:
-        self.store, self.folder = store, folder
+    def __init__(self, store: Store, folder: Path) -> None:
+        self.store, self.folder, self._name = store, folder, str(folder)
+
+    @cached_property
+    def address(self) -> str:
+        """Where it is, for other processes of this machine."""
+        return str(self.folder.resolve())
 
     def path(self, step: str, run_id: str) -> Path:
         return self.folder / "runs" / step / f"{run_id}.arrow"
 
     def open(self, step: str, run: Run) -> OpenRun:
-        path = self.path(step, run.id)
+        known = self._name, step, run.id
         with _opening:
-            if path in _open_runs:
-                _open_runs.move_to_end(path)
-                return _open_runs[path]
+            if known in _open_runs:
+                _open_runs.move_to_end(known)
+                return _open_runs[known]
+        path = self.path(step, run.id)
         table = self._mapped(path)
         if table is None:
             # Deleted, torn, or another machine's: the ledger's Parquet file is the truth.
-            truth = pq.read_table(self.store.path(run_name(step, run.id))).combine_chunks()
+            truth = read_table(self.store, run_name(step, run.id), sums=run.sums).combine_chunks()
             self.put(step, run.id, truth)
             table = self._mapped(path) or truth  # it may have been deleted again
-        found = OpenRun(table, hashes_of(table), run.first, run.last)
+        return self._kept(step, run, table)
+
+    def keep(self, step: str, run: Run, table: pa.Table) -> None:
+        """Have a run open that this process has just written, on the memory that it is in. For small ones: it is this
+        process's own, until the run is merged with others."""
+        if table.nbytes <= _SMALL:
+            self._kept(step, run, table)
+
+    def _kept(self, step: str, run: Run, table: pa.Table) -> OpenRun:
+        found = OpenRun.of(table)
         with _opening:
-            _open_runs[path] = found
+            _open_runs[self._name, step, run.id] = found
             if len(_open_runs) > _KEEP_OPEN:
                 _open_runs.popitem(last=False)
         return found
+
+    def copy_of(self, step: str, run: Run) -> OpenRun | None:
+        """The run, if there is a copy of it that can be trusted. For readers: nothing is written or kept open."""
+        if not self._is_of_this_boot():
+            return None
+        table = self._mapped(self.path(step, run.id))
+        return None if table is None else OpenRun.of(table)
 
     def put(self, step: str, run_id: str, table: pa.Table) -> None:
         """Copy a run's rows into the cache. Not synced: a copy that a crash tears is made again."""
         # Deleted while it is written: whoever needs the copy makes it.
         with contextlib.suppress(FileNotFoundError):
             write_arrow(table, self.path(step, run_id))
+
+    def let_go(self, live: Mapping[str, Iterable[Run]]) -> None:
+        """Close what this process has open of runs that are not live: only we keep their files from going."""
+        wanted = {(self._name, step, run.id) for step, runs in live.items() for run in runs}
+        with _opening:
+            for known in [known for known in _open_runs if known[0] == self._name and known not in wanted]:
+                del _open_runs[known]
 
     def remove_all_but(self, live: dict[str, set[str]]) -> None:
         """Delete copies of runs that are not live. A task that has one mapped keeps its pages."""
@@ -74,20 +120,48 @@ class RunCache:
                 path.unlink(missing_ok=True)
 
     def clear_after_reboot(self) -> None:
-        """Start empty when the machine was restarted: copies are not synced, so a power cut may have torn them."""
-        boot = _BOOT_ID.read_text() if _BOOT_ID.exists() else ""
-        mark = self.folder / "boot"
-        if not mark.exists() or mark.read_text() != boot:
+        """Start empty when the machine was restarted: copies are not synced, so a power cut may have torn them.
+
+        Every machine does so, once in each process that opens the cache."""
+        if not self._is_of_this_boot():
             shutil.rmtree(self.folder / "runs", ignore_errors=True)
             self.folder.mkdir(parents=True, exist_ok=True)
-            mark.write_text(boot)
+            (self.folder / "boot").write_text(_boot())
+
+    def _is_of_this_boot(self) -> bool:
+        # Without /proc nobody knows: then no copy is trusted.
+        mark = self.folder / "boot"
+        return bool(boot := _boot()) and mark.exists() and mark.read_text() == boot
+
+    def clear_scratch(self) -> None:
+        """What a run that was killed left between its waves. Only the run that holds the ledger may do that."""
         shutil.rmtree(self.folder / "scratch", ignore_errors=True)
+
+    def tidy(self, live: Mapping[str, Iterable[Run]]) -> None:
+        """Now and then: delete copies of runs that are not live. On machines where only tasks see the cache."""
+        with _opening:
+            if time.monotonic() < _next_tidying.get(self._name, 0.0):
+                return
+            _next_tidying[self._name] = time.monotonic() + _TIDY_SECONDS
+        self.remove_all_but({step: {run.id for run in runs} for step, runs in live.items()})
 
     def _mapped(self, path: Path) -> pa.Table | None:
         try:
             return read_arrow(path)
         except (OSError, pa.ArrowInvalid):
             return None
+
+
+def _boot() -> str:
+    return _BOOT_ID.read_text() if _BOOT_ID.exists() else ""
+
+
+@functools.cache
+def cache_of_this_machine(address: str, ledger_id: str) -> Path:
+    """The cache folder of a ledger where no driver has prepared it. Safe to use after a power cut."""
+    folder = cache_folder(address, ledger_id)
+    RunCache(open_store(address), folder).clear_after_reboot()
+    return folder
 
 
 def write_arrow(table: pa.Table, path: Path) -> None:
@@ -108,6 +182,8 @@ def read_arrow(path: Path) -> pa.Table:
         return pa.ipc.open_file(source).read_all()
 
 
+_next_tidying: dict[str, float] = {}  # by cache
+
 # Maps that this process holds open. Workers live for many ticks; without this each tick would map all runs again.
 _opening = threading.Lock()  # branches of one pass open runs side by side
-_open_runs: OrderedDict[Path, OpenRun] = OrderedDict()
+_open_runs: OrderedDict[tuple[str, str, str], OpenRun] = OrderedDict()  # by cache, step and run

@@ -5,16 +5,46 @@
 
 from __future__ import annotations
 
+import re
+import uuid
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import msgspec
 
 from hailstorm.errors import LedgerError
+from hailstorm.ledger.sums import Sums, broken_seal, seal
 
-FORMAT = 1
+FORMAT = 2
 GONE = "gone"
+JOINED, RESENT = "joined", "resent"  # why a sink gets its whole table: it lacked it, or a person asked for it
+_STAMPED = re.compile(r"(\d{20})-(\d{6,})-[0-9a-f]{12}\b")
 
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """What the names of new files begin with: the commit that will name them, and the epoch of who writes them.
+
+    So a file that no commit names can be told from one in flight. A merged run is named by some later commit.
+    """
+
+    commit: int
+    epoch: int
+
+    def new_name(self) -> str:
+        """A name that nobody else has."""
+        return f"{self.commit:020d}-{self.epoch:06d}-{uuid.uuid4().hex[:12]}"
+
+
+STAMPED_LENGTH = 40  # of every new name
+
+
+def stamp_of(name: str) -> Stamp | None:
+    """The stamp of a file, by its name with or without folders; None for a file that has none."""
+    found = _STAMPED.match(name.rpartition("/")[2])
+    return None if found is None else Stamp(int(found[1]), int(found[2]))
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +60,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
     first: int  # lowest and highest _hash
     last: int
+    sums: Sums | None = None  # checksums (sums.py); None: an older Hailstorm wrote it
 
 
 class DataFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,11 +69,29 @@ class DataFile(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     rows: int
     bytes: int
+    sums: Sums | None = None
 
 
 class StateChange(msgspec.Struct, frozen=True, kw_only=True):
     added: tuple[Run, ...] = ()
     removed: tuple[str, ...] = ()
+
+
+class PaneMonoid(msgspec.Struct, frozen=True, kw_only=True):
+    """A native monoid of a fold over panes: as it describes itself, and the types of its inputs."""
+
+    monoid: dict[str, Any]
+    types: tuple[str, ...]
+
+
+class PanesShape(msgspec.Struct, frozen=True, kw_only=True):
+    """Of sliding windows that share panes: how open windows are made of `<step>.panes`. Durations are microseconds."""
+
+    size: int
+    every: int
+    offset: int
+    zone: str
+    monoids: dict[str, PaneMonoid]
 
 
 class StepShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +100,26 @@ class StepShape(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     key: tuple[str, ...]
     values: tuple[str, ...]
+    fingerprint: str = ""
+    key_types: tuple[str, ...] = ()  # as Spark resolves them: rows of a key of another type would be other keys
+    value_types: tuple[str, ...] = ()  # of the fields of a process's state
+    tables: dict[str, tuple[str, ...]] = {}  # its tables of state, by name, with the columns that make a row one row
+    waits: str = ""  # rows in which this column is null are kept and not shown
+    order: tuple[str, ...] = ()  # in which its rows are shown
+    hashed: tuple[str, ...] | None = None  # the columns that `_hash` is of; None: all of the key
+    agendas: dict[str, str] = {}  # those of its tables that are sorted by time, and by which clock things are due
+    panes: PanesShape | None = None  # of windows that are made of panes when they end
+
+
+class SinkShape(msgspec.Struct, frozen=True, kw_only=True):
+    """What the ledger knows of a sink of the topology: from which commit on its outbox holds all that its step gave.
+
+    `since` is 0 when that is everything from the beginning. `fingerprint` is of the steps that a table's rows go
+    through on their way to the sink: when it changes, the sink must get the whole table once more.
+    """
+
+    since: int
+    is_table: bool
     fingerprint: str
 
 
@@ -65,10 +134,39 @@ class Hole(msgspec.Struct, frozen=True, array_like=True):
 Holes = dict[str, dict[str, list[Hole]]]  # spout -> partition -> in order
 
 
+class Discarded(msgspec.Struct, frozen=True):
+    """Dead letters that left the list because somebody said so, and why."""
+
+    letters: int
+    reason: str
+
+
+class Rewound(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rewind puts in place of what commits add up to; all that it says otherwise is in the commit's own fields.
+
+    `commit` is the rewind itself: a squashed commit that has one in it is named for a later one.
+    """
+
+    commit: int
+    to: int  # the commit that everything is as of
+    rows: int
+    errors: int
+    late: int
+    holes: Holes
+    skipped: dict[str, dict[str, int]]
+
+
+# step -> spout -> partition -> [start, end) of the offsets whose records were given to the step, in order and apart.
+Spans = tuple[tuple[int, int], ...]
+Covered = dict[str, dict[str, dict[str, Spans]]]
+
+
 class Commit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     format: int = FORMAT
     commit: int
+    first: int = 0  # of a squashed commit: the first one that is in it
     epoch: int
+    nonce: str = msgspec.field(default_factory=lambda: uuid.uuid4().hex)  # tells our commit from another driver's
     reason: str
     at: str
     now: int
@@ -77,20 +175,35 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     rows: int = 0
     ms: float = 0.0
     watermark: str | None = None
+    watermarks: dict[str, tuple[int | None, int | None]] = {}  # step -> input and output watermark (µs)
     event_times: dict[str, dict[str, tuple[int, int]]] = {}  # highest, and when last seen (µs)
+    reached: dict[str, int] = {}  # agenda -> the time up to which it has been handled (µs)
     late: int = 0
     errors: int = 0
+    recent: tuple[tuple[int, int], ...] = ()  # rows, and bad ones among them, of the last ticks (engine/tolerance.py)
     state: dict[str, StateChange] = {}
     outbox: dict[str, tuple[DataFile, ...]] = {}
+    whole: dict[str, str] = {}  # sinks whose outbox here is their whole table, and why: JOINED or RESENT
+    outboxes: dict[str, int] = {}  # once outbox files are gone: the last commit that had rows for a sink
+    wholes: dict[str, int] = {}  # of a squashed commit: the last one in it with the whole table for a sink
     dead_letters: tuple[DataFile, ...] = ()
     retried: tuple[str, ...] = ()
+    discarded: dict[str, Discarded] = {}  # by step or sink: dead letters that somebody gave up
     retried_rejects: dict[str, int] = {}  # sink -> the last commit whose rejected rows are in this outbox again
     steps: dict[str, StepShape] | None = None
     fingerprints: dict[str, str] | None = None
-    since: dict[str, dict[str, dict[str, int]]] | None = None
+    declared: dict[str, dict[str, str]] | None = None  # step -> its parts, for people: what a fingerprint is made of
+    coverage: Covered | None = None  # after this commit; None: as before, and what it has read
+    sinks: dict[str, SinkShape] | None = None
     rosters: dict[str, dict[str, str]] | None = None
     holes: Holes = {}
+    rewound: Rewound | None = None  # of a rewind
     timings: dict[str, float] = {}
+
+    @property
+    def covers_from(self) -> int:
+        """The first of the commits that this one stands for: itself, unless it is squashed."""
+        return self.first or self.commit
 
     @property
     def skipped(self) -> int:
@@ -118,34 +231,49 @@ def commit_name(number: int) -> str:
 
 
 def encode(value: msgspec.Struct) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(value), indent=1)
+    """As JSON, with a checksum of it."""
+    return seal(msgspec.json.format(msgspec.json.encode(value), indent=1))
 
 
 def decode(data: bytes, kind: type[_Struct], name: str) -> _Struct:
-    """A commit or a manifest from its JSON. `name` is the file's, for when it is not what it should be."""
-    refuse_newer_format(data, name)
+    """A commit, a manifest or a description from its JSON. `name` is the file, for what is said of a damaged one."""
+    _refuse_other_format(data, name)
+    return unsealed(data, kind, name)
+
+
+def unsealed(data: bytes, kind: type[_Struct], name: str) -> _Struct:
+    """Any value that `encode` has written. One without a checksum is an older Hailstorm's."""
+    if broken_seal(data):
+        raise damaged(name, "its content does not have its checksum")
     try:
         return msgspec.json.decode(data, type=kind)
-    except msgspec.DecodeError as error:
-        raise _damaged(name, error) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise damaged(name, error) from error
 
 
-def refuse_newer_format(data: bytes, name: str) -> None:
-    """A ledger that a newer Hailstorm wrote is refused before anything of it is understood wrongly."""
+def _refuse_other_format(data: bytes, name: str) -> None:
+    """A ledger that another Hailstorm wrote is refused before anything of it is misunderstood."""
     try:
         head = msgspec.json.decode(data, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise _damaged(name, error) from error
+        raise damaged(name, error) from error
     found = head.get("format")
-    if not isinstance(found, int) or found > FORMAT:
+    if isinstance(found, int) and found < FORMAT:
+        raise LedgerError(
+            30,
+            f"this ledger has format {found}, from an older Hailstorm; this one reads format {FORMAT}",
+            hint="Nothing was changed. Start a new ledger (--ledger PATH), which reads the logs from their beginning.\n"
+            "Or read this one with the version that wrote it.",
+        )
+    if found != FORMAT:
         raise LedgerError(
             2,
-            f"this ledger has format {found}; this Hailstorm reads up to format {FORMAT}",
-            hint="Nothing was changed. Install a newer version: pip install --upgrade hailstorm",
+            f"this ledger has format {found}; this Hailstorm reads format {FORMAT}",
+            hint="Nothing was changed. Run it with the newer version of Hailstorm that wrote it.",
         )
 
 
-def _damaged(name: str, error: Exception) -> LedgerError:
+def damaged(name: str, error: Exception | str) -> LedgerError:
     return LedgerError(
         11,
         f"{name} of the ledger is damaged: {error}",

@@ -16,11 +16,11 @@ from itertools import groupby
 import numpy as np
 import pyarrow as pa
 
+from hailstorm.faults import fault
 from hailstorm.ledger.cache import OpenRun, RunCache
-from hailstorm.ledger.commit import Run, StateChange
-from hailstorm.ledger.faults import fault
-from hailstorm.ledger.runs import merge_runs, write_run
-from hailstorm.ledger.store import LocalStore
+from hailstorm.ledger.commit import Run, Stamp, StateChange
+from hailstorm.ledger.runs import hashes_of, merge_runs, write_run
+from hailstorm.ledger.stores.store import Store
 
 FAN_IN = 8
 LARGEST_RUN = 1_000_000  # rows
@@ -74,34 +74,42 @@ def _is_full(tier: Sequence[Layer]) -> bool:
 
 
 def compact(
-    store: LocalStore,
+    store: Store,
     cache: RunCache,
     step: str,
     key: Sequence[str],
     runs: Sequence[Run],
+    stamp: Stamp,
     stopped: Callable[[], bool] = lambda: False,
+    everything: bool = False,
+    past: int | None = None,
 ) -> StateChange | None:
-    """Merge what is due. The change to commit, or None when nothing is due or it was stopped half way."""
-    layers, whole = layers_to_merge(runs)
-    if not layers:
+    """Merge what is due, or everything. The change to commit; None when nothing is due or it was stopped half way.
+
+    Of an agenda, entries until `past` have been handled, and are dropped.
+    """
+    layers, whole = (layers_of(runs), True) if everything else layers_to_merge(runs)
+    if not layers or (everything and len(layers) == 1):
         return None
     merging = [run for layer in layers for run in layer.runs]
     seq = layers[-1].runs[0].seq
     opened = [cache.open(step, run) for layer in reversed(layers) for run in layer.runs]
     added = []
-    for pieces in _hash_ranges(opened):
+    for pieces in hash_ranges(opened):
         if stopped():
             return None
         rows = merge_runs(pieces, key, drop_deleted=whole)
+        if past is not None:
+            rows = rows.slice(int(np.searchsorted(hashes_of(rows), past, side="right")))
         if rows.num_rows:
-            run = write_run(store, step, rows, seq)
+            run = write_run(store, step, rows, stamp, seq)
             cache.put(step, run.id, rows)
             added.append(run)
     fault("during-compaction")
     return StateChange(added=tuple(added), removed=tuple(run.id for run in merging))
 
 
-def _hash_ranges(runs: Sequence[OpenRun]) -> Iterator[list[pa.Table]]:
+def hash_ranges(runs: Sequence[OpenRun]) -> Iterator[list[pa.Table]]:
     """The runs cut at the same hashes, so that each range has a bounded number of rows. Newest first in each."""
     total = sum(len(run.hashes) for run in runs)
     count = -(-total // LARGEST_RUN)

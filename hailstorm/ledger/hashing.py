@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from hailstorm.ledger.arrays import integers
+
 Words = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
 Places = npt.NDArray[np.int64]
@@ -45,11 +47,11 @@ def can_hash(type_: pa.DataType) -> bool:
     return any(is_kind(type_) for is_kind in kinds)
 
 
-def hash_columns(columns: Sequence[pa.Array]) -> npt.NDArray[np.int64]:
-    """The hash of each row of these columns. No columns, as for a global fold, hash to 0."""
+def hash_columns(columns: Sequence[pa.Array], count: int) -> npt.NDArray[np.int64]:
+    """The hash of each of so many rows of these columns. No columns, as for a global fold, hash to 0."""
     if not columns:
-        raise ValueError("no key columns")
-    seeds = np.full(len(columns[0]), _SEED, dtype=np.uint64)
+        return np.zeros(count, dtype=np.int64)
+    seeds = np.full(count, _SEED, dtype=np.uint64)
     for column in columns:
         hashed = _hash_column(column, seeds)
         if column.null_count:
@@ -71,8 +73,7 @@ def _hash_column(column: pa.Array, seeds: Words) -> Words:
 
 def _numbers(column: pa.Array) -> npt.NDArray[np.int64]:
     filled = column.fill_null(0) if column.null_count else column
-    numbers: npt.NDArray[np.int64] = filled.to_numpy(zero_copy_only=False).astype(np.int64)
-    return numbers
+    return integers(filled.cast(pa.int64()))
 
 
 def _rotated(words: Words, bits: int) -> Words:

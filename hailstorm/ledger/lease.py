@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import msgspec
 
 from hailstorm.errors import LedgerInUseError
-from hailstorm.ledger.store import LocalStore
+from hailstorm.ledger.stores.store import Store
 
 NAME = "lease.json"
+TURN = "housekeeping.json"
 STALE_SECONDS = 30.0
 BEAT_SECONDS = 5.0
 
@@ -30,7 +33,7 @@ class _Holder(msgspec.Struct):
 
 
 class Lease:
-    def __init__(self, store: LocalStore) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
         self._me = _Holder(os.uname().nodename, os.getpid(), _born(os.getpid()), datetime.now(UTC).isoformat(), 0.0)
 
@@ -42,14 +45,31 @@ class Lease:
                 f"this ledger is running on {other.host}, process {other.pid}, since {other.since}",
                 hint="Stop that run first (Ctrl-C or kill), or use another ledger: --ledger PATH",
             )
-        self.beat(force=True)
+        self.beat()
 
-    def beat(self, force: bool = False) -> None:
-        now = time.time()
-        if force or now - self._me.beat > BEAT_SECONDS:
-            self._me.beat = now
-            with contextlib.suppress(OSError):  # a full disk is for the commit to tell
-                self._store.put(NAME, msgspec.json.encode(self._me))
+    def beat(self) -> None:
+        self._me.beat = time.time()
+        with contextlib.suppress(OSError):  # a full disk is for the commit to tell
+            self._store.put(NAME, msgspec.json.encode(self._me))
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Take it, beat from a thread however long a tick takes, and release it."""
+        self.take()
+        done = threading.Event()
+
+        def beat() -> None:
+            while not done.wait(BEAT_SECONDS):
+                self.beat()
+
+        thread = threading.Thread(target=beat, name="lease", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+            self.release()
 
     def release(self) -> None:
         holder = self._holder()
@@ -65,6 +85,37 @@ class Lease:
 
     def _is_me(self, holder: _Holder) -> bool:
         return (holder.host, holder.pid) == (self._me.host, self._me.pid)
+
+
+@contextlib.contextmanager
+def turn(store: Store) -> Iterator[bool]:
+    """Whether it is ours to keep house now: one process at a time does. False when another one is at it."""
+    me = Lease(store)._me
+    me.beat = time.time()
+    data = store.get(TURN)
+    if data is not None:
+        try:
+            other = msgspec.json.decode(data, type=_Holder)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            other = None
+        if other is not None and _is_alive(other) and (other.host, other.pid) != (me.host, me.pid):
+            yield False
+            return
+        store.delete(TURN)  # of a process that was killed
+    if not store.put_if_absent(TURN, msgspec.json.encode(me)):
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        store.delete(TURN)
+
+
+def renew_turn(store: Store) -> None:
+    """Say that we are still at it: a turn that another machine has not heard of for a while counts as given up."""
+    me = Lease(store)._me
+    me.beat = time.time()
+    store.put(TURN, msgspec.json.encode(me))
 
 
 def _is_alive(holder: _Holder) -> bool:

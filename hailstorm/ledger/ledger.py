@@ -6,7 +6,9 @@ run goes on. `docs/ledger-format.md` describes every file.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import uuid
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,33 +16,77 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from hailstorm.errors import FencedError, LedgerError
+from hailstorm.faults import fault
 from hailstorm.ledger.cache import RunCache
-from hailstorm.ledger.commit import FORMAT, Commit, commit_name, decode, encode, refuse_newer_format
-from hailstorm.ledger.faults import fault
+from hailstorm.ledger.commit import FORMAT, Commit, Stamp, commit_name, decode, encode
+from hailstorm.ledger.cursors import Cursors
 from hailstorm.ledger.letters import LETTER, REJECTED, encode_rejected
 from hailstorm.ledger.live import Live
-from hailstorm.ledger.store import LocalStore
+from hailstorm.ledger.packs import Mark
+from hailstorm.ledger.pins import pinned
+from hailstorm.ledger.record import History, Record
+from hailstorm.ledger.stores import cache_folder, is_folder, open_store
+from hailstorm.ledger.sums import Reading, opened
 
 MANIFEST_EVERY = 100
 
 
+class Origin(msgspec.Struct, frozen=True):
+    """Of a ledger that came from an export: the snapshot that it was."""
+
+    ledger: str
+    commit: int
+    snapshot: str
+
+
+class Description(msgspec.Struct, frozen=True, kw_only=True):
+    """`hailstorm.json`: what this folder is."""
+
+    format: int = FORMAT
+    id: str
+    created: str
+    buckets: int = 256
+    host: str
+    origin: Origin | None = None
+    sealed: bool = False  # every commit and manifest of it has a checksum
+
+
 class Ledger:
-    """A ledger on this machine, with its cache. `head` is what is live now, as far as this process knows."""
+    """A ledger, with this machine's cache of it. `head` is what is live now, as far as this process knows.
 
-    def __init__(self, root: Path, create: bool = False) -> None:
-        self.root = root
-        self.store = LocalStore(root)
-        self.cache = RunCache(self.store, root / ".cache")
-        self._open(create)
+    `address` is a folder, or that of an object store. `id` is the ledger's own, for ever: a copy has it, too.
+    """
+
+    def __init__(self, address: str | Path, create: bool = False) -> None:
+        self.address = str(address)
+        self.store = open_store(address)
+        self.cursors = Cursors(self.store)
+        self._record = Record(self.store)
+        self.id = self._open(create)
+        self.cache = RunCache(self.store, cache_folder(address, self.id))
         self.head = self.newest()
+        self.epoch = self.head.epoch + 1  # of the commits that this process makes, if it makes any
 
-    def _open(self, create: bool) -> None:
-        if self.root.exists() and not self.root.is_dir():
+    @property
+    def root(self) -> Path:
+        """The folder of a ledger that is in one."""
+        assert is_folder(self.address), self.address
+        return Path(self.address)
+
+    @property
+    def stamp(self) -> Stamp:
+        """For files that the next commit, or a later one, will name."""
+        return Stamp(self.head.commit + 1, self.epoch)
+
+    def _open(self, create: bool) -> str:
+        """The id of the ledger, which is made when it may be and there is none."""
+        if is_folder(self.address) and self.root.exists() and not self.root.is_dir():
             raise LedgerError(
-                3, f"the ledger '{self.root}' is a file", hint="A ledger is a folder: name another path with --ledger."
+                3,
+                f"the ledger '{self.address}' is a file",
+                hint="A ledger is a folder: name another path with --ledger.",
             )
         try:
             described = self.store.get("hailstorm.json")
@@ -48,79 +94,78 @@ class Ledger:
                 if not create:
                     raise LedgerError(
                         4,
-                        f"there is no ledger at '{self.root}'",
+                        f"there is no ledger at '{self.address}'",
                         hint="A ledger is made by the first run: hailstorm run APP --ledger PATH",
                     )
                 # A start that was killed here may have left a temporary file, whose name begins with a dot.
-                if self.root.is_dir() and any(not path.name.startswith(".") for path in self.root.iterdir()):
+                if self.store.list(""):
                     raise LedgerError(
                         5,
-                        f"'{self.root}' has files but is not a ledger",
+                        f"'{self.address}' has files but is not a ledger",
                         hint="Name an empty or new folder with --ledger.",
                     )
-                self.store.put_if_absent(
-                    "hailstorm.json", msgspec.json.format(msgspec.json.encode(_description()), indent=1)
-                )
+                self.store.put_if_absent("hailstorm.json", encode(new_description()))
                 described = self.store.get("hailstorm.json")
         except OSError as error:
             raise LedgerError(
                 6,
-                f"the ledger '{self.root}' cannot be opened: {error.strerror}",
+                f"the ledger '{self.address}' cannot be opened: {error.strerror}",
                 hint="Check the path and its rights, or name another with --ledger.",
             ) from error
         assert described is not None
-        refuse_newer_format(described, "hailstorm.json")
+        return decode(described, Description, "hailstorm.json").id
 
     def newest(self) -> Live:
         """What is live at the newest commit that can be seen."""
-        live = self._manifest_at(None)
-        while (commit := self.read_commit(live.commit + 1)) is not None:
-            live = live.after(commit)
-        return live
+        return self._record.newest()
 
     def at(self, number: int) -> Live:
-        """What was live at a commit, which must exist (0 is before the first)."""
-        if number < 0 or (number > 0 and not self.store.exists(commit_name(number))):
-            raise LedgerError(
-                7,
-                f"there is no commit {number}",
-                hint=f"The newest is {self.newest().commit}. See: hailstorm commits TARGET",
-            )
-        live = self._manifest_at(number)
-        while live.commit < number:
-            commit = self.read_commit(live.commit + 1)
-            assert commit is not None, live.commit
-            live = live.after(commit)
-        return live
+        """What was live at a commit, which must exist and be kept (0 is before the first)."""
+        return self._record.at(number)
 
-    def _manifest_at(self, number: int | None) -> Live:
-        names = self.store.list("manifests")
-        if number is not None:
-            names = [name for name in names if int(name.partition(".")[0]) <= number]
-        while names:
-            name = f"manifests/{names.pop()}"
-            data = self.store.get(name)
-            if data is not None:
-                return decode(data, Live, name)
-        return Live()
+    @contextlib.contextmanager
+    def pinned(self, number: int) -> Iterator[None]:
+        """Hold a commit and its files meanwhile, also when retention lets it go. Raises when it is gone already."""
+        with pinned(self.store, number):
+            self.at(number)
+            yield
+
+    def history(self) -> History:
+        """How far commits are packed, and the first that is kept."""
+        return self._record.history()
 
     def read_commit(self, number: int) -> Commit | None:
-        data = self.store.get(commit_name(number))
-        return None if data is None else decode(data, Commit, commit_name(number))
+        """None when there is no such commit, or it is not kept."""
+        return self._record.read(number)
 
-    def commit(self, commit: Commit) -> Live:
-        """Make it happen: atomically, for all steps, outboxes and dead letters together, or not at all."""
+    def commits(self, after: int = 0) -> Iterator[Commit]:
+        """The kept commits after this one, in order. What was thinned out is in the next one that is kept."""
+        return self._record.commits(after)
+
+    def marks(self) -> Iterator[Mark]:
+        """Where the kept commits are, newest first."""
+        return self._record.marks()
+
+    def commit(self, commit: Commit, unsynced: Sequence[str] = ()) -> Live:
+        """Make it happen: atomically, for all steps, outboxes and dead letters together, or not at all.
+
+        `unsynced` are those of its files that a power cut might still take."""
         for step, change in commit.state.items():
             # Merged runs that replace what is not live any more would bring back rows that were deleted since.
             live = {run.id for run in self.head.runs.get(step, ())}
             assert live.issuperset(change.removed), (commit.commit, step)
         fault("before-commit")
         try:
-            made = self.store.put_if_absent(commit_name(commit.commit), encode(commit))
+            made = self.store.put_if_absent(commit_name(commit.commit), encode(commit), unsynced)
         except OSError as error:
             raise cannot_write(error) from error
-        if not made:
-            theirs = self.read_commit(commit.commit)
+        if made and self._record.history().packed >= commit.commit:
+            # Others have made it long ago, and it is in a pack by now: that is why its place was free.
+            self.store.delete(commit_name(commit.commit))
+            made = False
+        theirs = None if made else self.read_commit(commit.commit)
+        # Ours all the same when the answer to an earlier try was lost on its way.
+        if not made and (theirs is None or (theirs.epoch, theirs.nonce) != (commit.epoch, commit.nonce)):
             raise FencedError(
                 8,
                 f"another driver has made commit {commit.commit}"
@@ -134,13 +179,6 @@ class Ledger:
     def write_manifest(self, live: Live) -> None:
         fault("during-manifest")
         self.store.put(f"manifests/{live.commit:020d}.json", encode(live))
-
-    def load_cursor(self, sink: str) -> int:
-        data = self.store.get(f"cursors/{sink}.json")
-        return 0 if data is None else int(msgspec.json.decode(data)["commit"])
-
-    def store_cursor(self, sink: str, commit: int) -> None:
-        self.store.put(f"cursors/{sink}.json", msgspec.json.encode({"sink": sink, "commit": commit}))
 
     def store_rejected(self, sink: str, commit: int, letters: Sequence[tuple[str, bytes]], rows: pa.Table) -> None:
         """Dead letters of a sink: rows of a commit that its target refused, each with the reason.
@@ -164,9 +202,12 @@ class Ledger:
         """The dead letters of one sink that were not retried, by commit, with the rows themselves."""
         for name in self.store.list(f"{REJECTED}/{sink}"):
             commit = int(name.partition(".")[0])
-            data = self.store.get(f"{REJECTED}/{sink}/{name}") if commit > live.retried.get(sink, 0) else None
+            name = f"{REJECTED}/{sink}/{name}"
+            data = self.store.get(name) if commit > live.retried.get(sink, 0) else None
             if data is not None:
-                yield commit, pq.read_table(pa.BufferReader(data))
+                with Reading(name):
+                    table = opened(pa.BufferReader(data), name, None).read()
+                yield commit, table
 
 
 def _rejected_name(sink: str, commit: int) -> str:
@@ -177,12 +218,19 @@ def cannot_write(error: OSError) -> LedgerError:
     return LedgerError(
         12,
         f"the ledger cannot be written: {error.strerror or error}",
-        hint="What was committed is safe, and the rest is done again: make room, or mend the rights, and run again.",
+        hint="What was committed is safe, and the rest is done again: make room, or give permission, and run again.",
     )
 
 
-def _description() -> dict[str, Any]:
-    return {"format": FORMAT, "created": datetime.now(UTC).isoformat(), "buckets": 256, "host": os.uname().nodename}
+def new_description(origin: Origin | None = None) -> Description:
+    """Of a new ledger, with an id of its own."""
+    return Description(
+        id=str(uuid.uuid4()),
+        created=datetime.now(UTC).isoformat(),
+        host=os.uname().nodename,
+        origin=origin,
+        sealed=True,
+    )
 
 
 def next_commit(head: Live, reason: str, epoch: int, now: datetime, **fields: Any) -> Commit:
@@ -191,7 +239,10 @@ def next_commit(head: Live, reason: str, epoch: int, now: datetime, **fields: An
         "start": head.clock,
         "end": head.clock,
         "watermark": head.watermark,
+        "watermarks": head.watermarks,
         "event_times": head.event_times,
+        "reached": head.reached,
+        "recent": head.recent,
     }
     return Commit(
         commit=head.commit + 1,

@@ -1,5 +1,10 @@
 """Dead letters as files: one shape for records that did not decode, rows that user code refused, and rows that a
-sink's target refused. The first two are named by commits; the last are delivery's (engine/delivery.py)."""
+sink's target refused. The first two are named by commits; the last are delivery's (engine/delivery/deliverer.py).
+
+`raw` is for people: the bytes of a record, or a row as JSON. What a second chance starts from is `row`, a struct with
+the columns and types that the row had where it failed, hidden ones included: so it is the same row, bit by bit. Of a
+record it has what is around the value: its time, and what else its decoder reads.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +24,7 @@ LETTER = pa.schema(
     ]
 )
 REJECTED = "rejected"  # a folder per sink, a file per commit
-ROW = "row"  # what a sink rejected, as it was in the outbox: for its second chance
+ROW = "row"  # the row itself: as it entered its step, or as it was in the outbox
 
 
 def letters_table(letters: Sequence[tuple[object, ...]]) -> pa.Table:
@@ -28,11 +33,16 @@ def letters_table(letters: Sequence[tuple[object, ...]]) -> pa.Table:
     return pa.table([pa.array(values, field.type) for values, field in columns], schema=LETTER)
 
 
+def with_rows(letters: pa.Table, rows: pa.Table) -> pa.Table:
+    """The letters, each with its row."""
+    return letters.append_column(ROW, rows.to_struct_array())
+
+
 def encode_rejected(sink_name: str, letters: Sequence[tuple[str, bytes]], rows: pa.Table) -> bytes:
     """A Parquet file of (reason, content) and row; what leaves a topology may come from many records: none is named."""
     table = pa.Table.from_pylist(
         [{"step": sink_name, "reason": reason, "raw": raw} for reason, raw in letters], schema=LETTER
     )
     sink = pa.BufferOutputStream()
-    pq.write_table(table.append_column(ROW, rows.to_struct_array()), sink)
+    pq.write_table(with_rows(table, rows), sink, write_page_checksum=True)
     return bytes(sink.getvalue())

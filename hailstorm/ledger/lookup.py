@@ -14,8 +14,10 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
+from hailstorm.columns import DELETED
+from hailstorm.ledger.arrays import flags, integers, numbers
 from hailstorm.ledger.cache import OpenRun
-from hailstorm.ledger.runs import DELETED, Hashes, Positions, equal_keys, hashes_of
+from hailstorm.ledger.runs import Hashes, Positions, equal_keys, hashes_of
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,11 @@ class Matches:
 def _taken(run: OpenRun, name: str, type_: pa.DataType, places: Positions) -> pa.Array:
     if name not in run.table.schema.names:
         return pa.nulls(len(places), type_)  # a monoid that was added to the fold after this run was written
-    taken = run.table.column(name).take(pa.array(places)).combine_chunks()
+    column = run.table.column(name)
+    if len(places) == len(column) and (places[1:] > places[:-1]).all():  # all of it
+        taken = column.combine_chunks()
+    else:
+        taken = column.take(pa.array(places)).combine_chunks()
     return taken if taken.type == type_ else taken.cast(type_)
 
 
@@ -137,3 +143,71 @@ def all_members(hashes: Hashes, runs: Iterable[OpenRun]) -> list[pa.Table]:
             places = np.repeat(left - np.concatenate(([0], np.cumsum(counts)[:-1])), counts) + np.arange(counts.sum())
             found.append(run.table.take(pa.array(places)))
     return found
+
+
+@dataclass(frozen=True)
+class Members:
+    """Rows of groups, by group and number; `group` is the place of the group of each. Columns are read when asked."""
+
+    group: Positions
+    number: Positions
+    parts: tuple[tuple[OpenRun, Positions], ...] = ()
+    chosen: Positions = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # among the rows of all parts
+
+    def __len__(self) -> int:
+        return len(self.group)
+
+    def column(self, name: str, type_: pa.DataType, rows: Positions | None = None) -> pa.Array:
+        """A column of these rows, or of some of them."""
+        if not self.parts:
+            return pa.nulls(0, type_)
+        taken = pa.concat_arrays([_taken(run, name, type_, places) for run, places in self.parts])
+        return taken.take(numbers(self.chosen if rows is None else self.chosen[rows]))
+
+
+def numbered_members(groups: pa.Table, by: Sequence[str], number: str, runs: Iterable[OpenRun]) -> Members:
+    """Every live row of these groups, where a row is known by its group and the integer column `number`.
+
+    Groups are sorted by hash and have one row each. It is `all_members` without a comparison of keys between rows, and
+    without reading what nobody asks for.
+    """
+    hashes, keys = hashes_of(groups), groups.select(list(by))
+    parts, of_group = [], []
+    for run in runs:
+        left = np.searchsorted(run.hashes, hashes, side="left")
+        counts = np.searchsorted(run.hashes, hashes, side="right") - left
+        if not counts.any():
+            continue
+        group = np.repeat(np.arange(len(hashes)), counts)
+        places = np.repeat(left - (np.cumsum(counts) - counts), counts) + np.arange(len(group))
+        # Other keys may have the same hash.
+        same = equal_keys(run.table.select(list(by)), places, keys, group) if by else np.ones(len(group), np.bool_)
+        if not same.all():
+            group, places = group[same], places[same]
+        parts.append((run, places))
+        of_group.append(group)
+    none = np.zeros(0, dtype=np.int64)
+    group = np.concatenate([none, *of_group])
+    if not len(group):
+        return Members(none, none)
+    value = np.concatenate([integers(_taken(run, number, pa.int64(), places)) for run, places in parts])
+    low, high = int(value.min()), int(value.max())
+    if (high - low + 1) * len(hashes) < 1 << 62:
+        both = group * (high - low + 1) + (value - low)
+    else:
+        _, rank = np.unique(value, return_inverse=True)
+        both = group * len(rank) + rank
+    order = np.argsort(both, kind="stable")  # newer rows first among those that are one
+    newest = np.diff(both[order], prepend=-1) != 0
+    deleted = np.concatenate([flags(_taken(run, DELETED, pa.bool_(), places)) for run, places in parts])
+    chosen = order[newest]
+    chosen = chosen[~deleted[chosen]]
+    return Members(group[chosen], value[chosen], tuple(parts), chosen)
+
+
+def range_of(run: OpenRun, after: int, until: int) -> pa.Table:
+    """The rows of a run with after < hash <= until: one search at each end."""
+    if run.last <= after or run.first > until:
+        return run.table.slice(0, 0)
+    first = int(np.searchsorted(run.hashes, after, side="right"))
+    return run.table.slice(first, int(np.searchsorted(run.hashes, until, side="right")) - first)

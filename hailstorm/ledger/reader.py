@@ -10,61 +10,80 @@ Reads never see half a commit: a commit names its files, and files never change.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
+from hailstorm.columns import HASH, WINDOW_END
 from hailstorm.errors import LedgerError, suggestion
-from hailstorm.ledger.commit import Commit, Run
+from hailstorm.ledger import parts
+from hailstorm.ledger.arrays import numbers
+from hailstorm.ledger.commit import Commit, Run, StepShape
+from hailstorm.ledger.cursors import SinkRecord
+from hailstorm.ledger.hashing import can_hash, hash_columns
 from hailstorm.ledger.ledger import Ledger
 from hailstorm.ledger.letters import LETTER
 from hailstorm.ledger.live import Live
-from hailstorm.ledger.runs import merge_runs, run_name
+from hailstorm.ledger.lookup import all_members
+from hailstorm.ledger.open_windows import open_windows
+from hailstorm.ledger.runs import Hashes, merge_runs, run_name
+from hailstorm.ledger.stores.store import read_table
+from hailstorm.topology.picture import html_table
+
+SHOWN = 20  # rows of a state in a notebook
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+_PIECE = 500_000  # rows
+
 
 def open_ledger(path: str | Path) -> LedgerReader:
     """Open a ledger for reading. It may be in use by a run."""
-    return LedgerReader(Ledger(Path(path)))
+    return LedgerReader(Ledger(path))
 
 
 class LedgerReader:
+    """A ledger, for reading: what `open_ledger` gives."""
+
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
+
+    @property
+    def address(self) -> str:
+        return self._ledger.address
+
+    @property
+    def cache_folder(self) -> Path:
+        """What this machine keeps of the ledger; may be deleted at any time."""
+        return self._ledger.cache.folder
 
     def live(self, at: int | None = None) -> Live:
         """What is live now, or was at a commit."""
         return self._ledger.newest() if at is None else self._ledger.at(at)
 
     def commits(self, after: int = 0) -> Iterator[Commit]:
-        """The commits in order, oldest first."""
-        number = after
-        while (commit := self._ledger.read_commit(number := number + 1)) is not None:
-            yield commit
+        """The commits that are kept, in order, oldest first."""
+        return self._ledger.commits(after)
 
-    def state(self, step: str, at: int | None = None) -> State:
-        """A step's state at the newest commit, or at an earlier one."""
+    def state(self, step: str, at: int | None = None, *, open: bool = False) -> State:
+        """A step's state at the newest commit, or at an earlier one. `open`: of windows, those that can still grow."""
         live = self.live(at)
         if step not in live.steps:
-            known = ", ".join(sorted(live.steps)) or "none yet"
-            raise LedgerError(
-                10,
-                f"no step '{step}' keeps state here",
-                hint=f"Steps with state: {known}. {suggestion(step, live.steps)}",
-            )
-        return State(self._ledger, live, step)
+            raise no_such_step(step, live)
+        return State(self._ledger, live, step, open)
 
     def errors(self) -> pa.Table:
         """Dead letters that were not retried, oldest first, and then the rows that sinks rejected."""
         live = self.live()
-        tables = [pq.read_table(self._ledger.store.path(file.path)).select(LETTER.names) for file in live.dead_letters]
+        tables = [read_table(self._ledger.store, file.path, LETTER.names, file.sums) for file in live.dead_letters]
         rejected = self._ledger.rejected(live)
         return pa.concat_tables([LETTER.empty_table(), *(table.cast(LETTER) for table in tables), *rejected])
 
@@ -72,53 +91,199 @@ class LedgerReader:
         """How many rows sinks have rejected; they are among `errors`, and no commit counts them."""
         return sum(table.num_rows for table in self._ledger.rejected())
 
-    def cursor(self, sink: str) -> int:
-        """The last commit that a sink got, for sinks whose cursor the ledger keeps."""
-        return self._ledger.load_cursor(sink)
+    def _repr_html_(self) -> str:
+        live, head = self.live(), self._ledger.head
+        rows = [(name, shape.kind, ", ".join(shape.key), ", ".join(shape.values)) for name, shape in live.steps.items()]
+        caption = f"ledger {self._ledger.address}: commit {head.commit} of {head.at}"
+        return html_table(("step", "kind", "key", "values"), rows, caption)
+
+    def cursor(self, sink: str) -> SinkRecord:
+        """How far a sink has got, and the error that it waits for to pass, as the ledger was told last."""
+        return self._ledger.cursors.load(sink)
+
+
+class Rows(Protocol):
+    """Rows in whatever form somebody wants them."""
+
+    def arrow(self) -> pa.Table:
+        """The rows as an Arrow table."""
+
+    def pandas(self) -> Any:
+        """The rows as a pandas DataFrame."""
+        return self.arrow().to_pandas()
+
+    def polars(self) -> Any:
+        """The rows as a polars DataFrame; needs polars."""
+        return _library("polars").from_arrow(self.arrow())
+
+    def duckdb(self) -> Any:
+        """The rows as a relation of DuckDB; needs duckdb."""
+        return _library("duckdb").from_arrow(self.arrow())
+
+    def spark(self, session: SparkSession) -> DataFrame:
+        """The rows as a DataFrame of Spark."""
+        return session.createDataFrame(self.arrow())
 
 
 @dataclass(frozen=True)
-class State:
+class State(Rows):
     """A step's state at one commit: key columns and presented values, one row a key."""
 
     ledger: Ledger
     live: Live
     step: str
+    open: bool = False  # only windows that the watermark has not ended
+    shape: StepShape | None = None  # None: as the step was at the commit
 
     def arrow(self) -> pa.Table:
-        shape = self.live.steps[self.step]
-        columns = [*shape.key, *shape.values]
-        rows = self.rows()
-        if rows is None:
-            return pa.table({name: pa.nulls(0) for name in columns})
-        if shape.kind == "top":
-            rows = rows.filter(pc.is_valid(rows.column("rank"))).sort_by("rank")
-        for name in columns:
-            if name not in rows.column_names:  # a monoid that was added to the fold, before any row
-                rows = rows.append_column(name, pa.nulls(rows.num_rows))
-        return rows.select(columns)
+        """The rows as an Arrow table."""
+        shown, order = self._with_panes(self._shown(self.rows())), self._shape.order
+        return shown.sort_by([(name, "ascending") for name in order]) if order and shown.num_rows else shown
 
     def rows(self) -> pa.Table | None:
         """Every column of the newest row per key, hidden ones included; None when nothing was ever written."""
+        return self._merged(lambda run: read_table(self.ledger.store, run_name(self.step, run.id), sums=run.sums))
+
+    def key_types(self) -> dict[str, pa.DataType]:
+        """The key columns and their types; empty when nothing was ever written."""
         runs = self.live.runs.get(self.step, ())
-        tables = [self._read(run) for run in reversed(runs)]
-        return merge_runs(tables, self.live.steps[self.step].key, drop_deleted=True) if tables else None
+        columns = parts.columns_of(self.ledger.store, self.step, runs[-1]) if runs else pa.schema([])
+        return {name: columns.field(name).type for name in self._key if name in columns.names}
 
-    def pandas(self) -> Any:
-        return self.arrow().to_pandas()
+    def of_keys(self, wanted: Mapping[str, pa.Array]) -> pa.Table:
+        """The rows of which each of these key columns has one of its values.
 
-    def polars(self) -> Any:
-        return _library("polars").from_arrow(self.arrow())
+        When all key columns are named, only the parts of runs are read that may hold such a key.
+        """
+        hashes = self.hashes_of_keys(wanted)
+        if hashes is None:
+            pieces = [with_values(piece, wanted) for piece in self.pieces()]
+            return pa.concat_tables(pieces) if pieces else self._shown(None)
+        return with_values(self._shown(self._of_hashes(hashes)), wanted)
 
-    def duckdb(self) -> Any:
-        return _library("duckdb").from_arrow(self.arrow())
+    def hashes_of_keys(self, wanted: Mapping[str, pa.Array]) -> Hashes | None:
+        """The hashes of the keys that are made of these values, sorted; None unless all columns are named."""
+        hashed = self._key if self._shape.hashed is None else self._shape.hashed
+        if not set(hashed) <= set(wanted) or not all(can_hash(wanted[name].type) for name in hashed):
+            return None
+        counts = [len(wanted[name]) for name in hashed]
+        places = np.indices(counts)
+        columns = [wanted[name].take(numbers(at.ravel())) for name, at in zip(hashed, places, strict=True)]
+        return np.unique(hash_columns(columns, math.prod(counts)))
 
-    def spark(self, session: SparkSession) -> DataFrame:
-        return session.createDataFrame(self.arrow())
+    def of_hashes(self, hashes: Hashes) -> pa.Table | None:
+        """The rows that people see whose key has one of these (sorted, distinct) hashes, with hidden columns."""
+        rows = self._of_hashes(hashes)
+        return None if rows is None else self._visible(rows)
 
-    def _read(self, run: Run) -> pa.Table:
+    def pieces(self) -> Iterator[pa.Table]:
+        """All of `arrow`, in no order, some hundred thousand rows at a time: for states that memory does not hold."""
+        total = sum(run.rows for run in self.live.runs.get(self.step, ()))
+        count = max(1, -(-total // _PIECE))
+        cuts = [-(2**63) + (2**64 * place) // count for place in range(count + 1)]
+        for first, after in itertools.pairwise(cuts):
+            rows = self._of_range(first, after - 1)
+            if rows is not None:
+                yield self._shown(rows)
+
+    def hashed(self, first: int, last: int) -> pa.Table | None:
+        """The rows of `arrow` whose `_hash` is in [first, last], with that column and sorted by it."""
+        rows = self._of_range(first, last)
+        return None if rows is None else self._shown(rows, HASH)
+
+    def _repr_html_(self) -> str:
+        rows = self.arrow()
+        few = rows.slice(0, SHOWN).to_pylist()
+        caption = f"{self.step} at commit {self.live.commit}: {rows.num_rows:,} rows"
+        more = f"<p>… and {rows.num_rows - SHOWN:,} more</p>" if rows.num_rows > SHOWN else ""
+        return html_table(rows.column_names, (tuple(row.values()) for row in few), caption) + more
+
+    @property
+    def _key(self) -> tuple[str, ...]:
+        return self._shape.key
+
+    @property
+    def _shape(self) -> StepShape:
+        return self.shape or self.live.steps[self.step]
+
+    def _merged(self, read: Callable[[Run], pa.Table], first: int = -(2**63), last: int = 2**63 - 1) -> pa.Table | None:
+        """The newest rows of what `read` gives of each run that has hashes in this range."""
         # Not through the cache: a reader may have no right to write there.
-        return pq.read_table(self.ledger.store.path(run_name(self.step, run.id)))
+        runs = [run for run in reversed(self.live.runs.get(self.step, ())) if run.first <= last and first <= run.last]
+        with self.ledger.pinned(self.live.commit):
+            tables = [read(run) for run in runs]
+        return merge_runs(tables, self._key, drop_deleted=True) if tables else None
+
+    def _of_range(self, first: int, last: int) -> pa.Table | None:
+        def read(run: Run) -> pa.Table:
+            return parts.rows_of_range(self.ledger.store, self.step, run, first, last)
+
+        return self._merged(read, first, last)
+
+    def _of_hashes(self, hashes: Hashes) -> pa.Table | None:
+        def read(run: Run) -> pa.Table:
+            # A copy in the cache is as good as the run, and a search in it costs nothing.
+            copy = self.ledger.cache.copy_of(self.step, run)
+            if copy is not None:
+                found = all_members(hashes, [copy])
+                return found[0] if found else copy.table.slice(0, 0)
+            return parts.rows_of_hashes(self.ledger.store, self.step, run, hashes)
+
+        return self._merged(read, int(hashes[0]), int(hashes[-1])) if len(hashes) else None
+
+    def _shown(self, rows: pa.Table | None, *also: str) -> pa.Table:
+        """The columns that people see, and these, of the rows that they see."""
+        columns = [*self._key, *self._shape.values, *also]
+        if rows is None:
+            return pa.table({name: pa.nulls(0) for name in columns})
+        return self._visible(rows).select(columns)
+
+    def _visible(self, rows: pa.Table) -> pa.Table:
+        """The rows that people see, with all columns."""
+        if self.open:
+            rows = self._open(rows)
+        elif self._shape.waits:
+            rows = rows.filter(pc.is_valid(rows.column(self._shape.waits)))
+        for name in (*self._key, *self._shape.values):
+            if name not in rows.column_names:  # a monoid that was added to the fold, before any row
+                rows = rows.append_column(name, pa.nulls(rows.num_rows))
+        return rows
+
+    def _with_panes(self, shown: pa.Table) -> pa.Table:
+        """Of open windows that share panes: merged now, because they are no rows yet."""
+        panes, table = self._shape.panes, f"{self.step}.panes"
+        runs = list(reversed(self.live.runs.get(table, ())))
+        if not self.open or panes is None or not runs:
+            return shown
+        with self.ledger.pinned(self.live.commit):
+            tables = [read_table(self.ledger.store, run_name(table, run.id), sums=run.sums) for run in runs]
+        rows = merge_runs(tables, self._shape.tables[table], drop_deleted=True)
+        made = open_windows(rows, self._key[:-2], panes, self.live.watermarks.get(self.step, (None, None))[0])
+        return pa.concat_tables([made, shown.cast(made.schema)]) if shown.num_rows else made
+
+    def _open(self, rows: pa.Table) -> pa.Table:
+        if WINDOW_END not in self._key:
+            raise LedgerError(14, f"step '{self.step}' has no windows", hint="Leave out --open to see its state.")
+        watermark = self.live.watermarks.get(self.step, (None, None))[0]
+        if watermark is None:
+            return rows
+        return rows.filter(pc.greater(rows.column(WINDOW_END).cast(pa.int64()), watermark))
+
+
+def no_such_step(step: str, live: Live) -> LedgerError:
+    known = ", ".join(sorted(live.steps)) or "none yet"
+    return LedgerError(
+        10,
+        f"no step '{step}' keeps state here",
+        hint=f"Steps with state: {known}. {suggestion(step, live.steps)}",
+    )
+
+
+def with_values(rows: pa.Table, wanted: Mapping[str, pa.Array]) -> pa.Table:
+    """The rows of which each of these columns has one of its values."""
+    for name, values in wanted.items() if rows.num_rows else ():
+        rows = rows.filter(pc.is_in(rows.column(name), values))
+    return rows
 
 
 def _library(name: str) -> Any:

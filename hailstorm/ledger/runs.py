@@ -7,9 +7,8 @@ runs the newer one is right. Nothing here knows of commits: callers pass tables,
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,10 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from hailstorm.ledger.commit import DataFile, Run
-from hailstorm.ledger.store import LocalStore
+from hailstorm.columns import DELETED, HASH
+from hailstorm.ledger.arrays import flags, integers, numbers
+from hailstorm.ledger.commit import DataFile, Run, Stamp
+from hailstorm.ledger.stores.store import Store
+from hailstorm.ledger.sums import MARK, UNMARKED, Sums, mark_successor, sums_of
 
-BUCKET, HASH, UPDATED, DELETED = "_bucket", "_hash", "_updated", "_deleted"
+ROW_GROUP = 65_536  # rows: who reads a part of a run reads as much, or a little more
 
 Hashes = npt.NDArray[np.int64]
 Positions = npt.NDArray[np.int64]
@@ -33,39 +35,92 @@ def run_name(step: str, run_id: str) -> str:
 def hashes_of(table: pa.Table) -> Hashes:
     """The `_hash` column as numpy, without a copy when it is one chunk."""
     column = table.column(HASH)
-    chunk = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-    hashes: Hashes = chunk.to_numpy(zero_copy_only=False)
-    return hashes
+    return integers(column.chunk(0) if column.num_chunks == 1 else column.combine_chunks())
 
 
 def buckets_of(hashes: Hashes) -> pa.Array:
     """The top 8 bits: 256 virtual nodes."""
-    return pa.array((hashes.view(np.uint64) >> np.uint64(56)).astype(np.int16))
+    return numbers((hashes.view(np.uint64) >> np.uint64(56)).astype(np.int16))
 
 
-def write_run(store: LocalStore, step: str, table: pa.Table, seq: int) -> Run:
-    """Write a sorted table as a run, durably, under a name that nobody else has."""
-    run_id = uuid.uuid4().hex
+def write_run(
+    store: Store, step: str, table: pa.Table, stamp: Stamp, seq: int | None = None, synced: bool = True
+) -> Run:
+    """Write a sorted table as a run, durably unless somebody else syncs it. Its rows are those of the stamp's commit,
+    or of `seq` when merged."""
+    run_id = stamp.new_name()
     hashes = hashes_of(table)
-    size = store.write(run_name(step, run_id), lambda path: write_parquet(table, path))
-    return Run(id=run_id, seq=seq, rows=table.num_rows, bytes=size, first=int(hashes[0]), last=int(hashes[-1]))
+    data = parquet(table)
+    size = store.write(run_name(step, run_id), lambda sink: sink.write(data), synced)
+    return Run(
+        id=run_id,
+        seq=stamp.commit if seq is None else seq,
+        rows=table.num_rows,
+        bytes=size,
+        first=int(hashes[0]),
+        last=int(hashes[-1]),
+        sums=sums_of(data),
+    )
 
 
-def write_rows(store: LocalStore, folder: str, table: pa.Table, seq: int) -> DataFile:
-    """Write rows of commit `seq` that are no state, durably, under a name that nobody else has."""
-    name = f"{folder}/{seq:020d}-{uuid.uuid4().hex[:16]}.parquet"
-    size = store.write(name, lambda path: write_parquet(table, path))
-    return DataFile(path=name, rows=table.num_rows, bytes=size)
+def write_rows(store: Store, folder: str, table: pa.Table, stamp: Stamp, synced: bool = True) -> DataFile:
+    """Write rows that are no state, durably unless somebody else syncs them."""
+    name = f"{folder}/{stamp.new_name()}.parquet"
+    data = parquet(table)
+    size = store.write(name, lambda sink: sink.write(data), synced)
+    return DataFile(path=name, rows=table.num_rows, bytes=size, sums=sums_of(data))
 
 
-def write_parquet(table: pa.Table, path: Path) -> None:
-    # Dictionaries and statistics cost more time here than they save: runs are read whole or not at all.
-    pq.write_table(table, path, compression="lz4", use_dictionary=False, write_statistics=False)
+def parquet(table: pa.Table) -> pa.Buffer:
+    """The rows as a Parquet file. In memory: it is smaller than the table, and its checksum is cheapest there."""
+    sink = pa.BufferOutputStream()
+    write_parquet(table, sink)
+    return sink.getvalue()
+
+
+def parquet_without(table: pa.Table, sums: Sums) -> bytes:
+    """What is left of a file, with these checksums, after an erasure: it can be told from a damaged one."""
+    sink = pa.BufferOutputStream()
+    options = {"compression": "lz4", "use_dictionary": False, "write_page_checksum": True}
+    statistics = [HASH] if HASH in table.schema.names else False
+    with pq.ParquetWriter(sink, table.schema, write_statistics=statistics, **options) as writer:
+        if table.num_rows:
+            writer.write_table(table, row_group_size=ROW_GROUP)
+        writer.add_key_value_metadata({MARK: UNMARKED})
+    return mark_successor(sink.getvalue().to_pybytes(), sums)
+
+
+def write_parquet(table: pa.Table, sink: pa.NativeFile) -> None:
+    # Dictionaries and most statistics cost more time here than they save. A part of a run is found by its hashes.
+    statistics = [HASH] if HASH in table.schema.names else False
+    pq.write_table(
+        table,
+        sink,
+        row_group_size=ROW_GROUP,
+        compression="lz4",
+        use_dictionary=False,
+        write_statistics=statistics,
+        write_page_checksum=True,
+    )
+
+
+def is_sorted(table: pa.Table) -> bool:
+    hashes = hashes_of(table)
+    return bool((hashes[1:] >= hashes[:-1]).all())
 
 
 def sort_by_hash(table: pa.Table) -> pa.Table:
     order = np.argsort(hashes_of(table), kind="stable")
-    return table.take(pa.array(order))
+    return table.take(numbers(order))
+
+
+def shaped(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Rows of an older run with the columns that its step has now: nulls for those that came since."""
+    columns = [
+        rows.column(f.name).cast(f.type) if f.name in rows.column_names else pa.nulls(rows.num_rows, f.type)
+        for f in schema
+    ]
+    return pa.table(columns, schema=schema)
 
 
 def merge_runs(tables: Sequence[pa.Table], key: Sequence[str], drop_deleted: bool) -> pa.Table:
@@ -80,7 +135,7 @@ def merge_runs(tables: Sequence[pa.Table], key: Sequence[str], drop_deleted: boo
         # A stable sort keeps newer rows first among equal hashes; on sorted pieces timsort is a merge.
         order = np.argsort(hashes_of(table), kind="stable")
         keep = first_of_each_key(hashes_of(table)[order], table.select(list(key)), order)
-        table = table.take(pa.array(order[keep]))
+        table = table.take(numbers(order[keep]))
     if drop_deleted:
         table = table.filter(pc.invert(table.column(DELETED)))
     return table
@@ -104,7 +159,9 @@ def first_of_each_key(hashes: Hashes, keys: pa.Table, order: Positions) -> npt.N
     same = equal_keys(keys, order[repeats], keys, order[repeats - 1])
     if not same.all():
         mixed = np.flatnonzero(np.isin(hashes, hashes[repeats[~same]]))
-        _, first = np.unique(_key_numbers(keys, order[mixed]), return_index=True)
+        # The entries of an agenda that are about one key have different times: only those of one time are one row.
+        times = np.cumsum(np.diff(hashes[mixed], prepend=hashes[mixed[0]]) != 0)
+        _, first = np.unique(times * len(mixed) + key_numbers(keys, order[mixed]), return_index=True)
         keep[mixed] = False
         keep[mixed[first]] = True
     return keep
@@ -113,7 +170,7 @@ def first_of_each_key(hashes: Hashes, keys: pa.Table, order: Positions) -> npt.N
 def equal_keys(left: pa.Table, left_at: Positions, right: pa.Table, right_at: Positions) -> npt.NDArray[np.bool_]:
     """Row by row: whether the keys at these places of two tables are equal. Keys are never null."""
     equal = np.ones(len(left_at), dtype=np.bool_)
-    left_indices, right_indices = pa.array(left_at), pa.array(right_at)
+    left_indices, right_indices = numbers(left_at), numbers(right_at)
     for a, b in zip(left.columns, right.columns, strict=True):
         equal &= _equal(_one_chunk(a.take(left_indices)), _one_chunk(b.take(right_indices)))
     return equal
@@ -121,28 +178,36 @@ def equal_keys(left: pa.Table, left_at: Positions, right: pa.Table, right_at: Po
 
 def _equal(a: pa.Array, b: pa.Array) -> npt.NDArray[np.bool_]:
     if pa.types.is_nested(a.type):
-        return _equal(_as_text(a), _as_text(b))
+        return _equal(as_text(a), as_text(b))
     same = pc.equal(a, b)
     if pa.types.is_floating(a.type):
         same = pc.or_(same, pc.and_(pc.is_nan(a), pc.is_nan(b)))  # to Spark they are one key
-    equal: npt.NDArray[np.bool_] = same.to_numpy(zero_copy_only=False)
-    return equal
+    return flags(same)
 
 
-def _key_numbers(keys: pa.Table, at: Positions) -> Positions:
+def key_numbers(keys: pa.Table, at: Positions) -> Positions:
     """A number for each of these rows: rows with equal keys, and only those, have equal numbers."""
-    numbers = np.zeros(len(at), dtype=np.int64)
+    found = np.zeros(len(at), dtype=np.int64)
     for column in keys.columns:
-        values = _one_chunk(column.take(pa.array(at)))
-        values = _as_text(values) if pa.types.is_nested(values.type) else values
+        values = _one_chunk(column.take(numbers(at)))
+        values = as_text(values) if pa.types.is_nested(values.type) else values
         codes = values.dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.int64)
-        _, numbers = np.unique(numbers * len(at) + codes, return_inverse=True)
-    return numbers
+        _, found = np.unique(found * len(at) + codes, return_inverse=True)
+    return found
 
 
-def _as_text(nested: pa.Array) -> pa.Array:
+def as_text(nested: pa.Array) -> pa.Array:
     """Lists and structs, which Arrow does not compare. As keys they are rare, so Python may do it."""
-    return pa.array([repr(value) for value in nested.to_pylist()], pa.string())
+    return pa.array([repr(_same_zeros(value)) for value in nested.to_pylist()], pa.string())
+
+
+def _same_zeros(value: Any) -> Any:
+    """With 0.0 for -0.0, at any depth: to Spark they are one key."""
+    if isinstance(value, float):
+        return value + 0.0
+    if isinstance(value, dict):
+        return {name: _same_zeros(part) for name, part in value.items()}
+    return [_same_zeros(part) for part in value] if isinstance(value, list) else value
 
 
 def _one_chunk(column: pa.ChunkedArray) -> pa.Array:

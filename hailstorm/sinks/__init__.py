@@ -5,7 +5,7 @@ from hailstorm.sinks.console import Console
 from hailstorm.sinks.delta import Delta
 from hailstorm.sinks.duckdb import DuckDB
 from hailstorm.sinks.parquet import Parquet
-from hailstorm.sinks.postgres import Postgres
+from hailstorm.sinks.postgres.sink import Postgres
 from hailstorm.sinks.redis import Redis
 from hailstorm.sinks.sqlite import Sqlite
 from hailstorm.sinks.webhook import Webhook

@@ -2,17 +2,18 @@
 
 For the sinks that are given a URL (Postgres, Redis, Webhook). Secrets stand in it as `${env:NAME}`, or the whole
 address does; and people write passwords and tokens into it all the same, so nothing but scheme, user, host, port and
-path is ever shown.
+path is ever shown, and of a webhook not even user and path.
 """
 
 from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from hailstorm.environment import revealed
+from hailstorm.environment import HIDDEN, revealed
 from hailstorm.errors import Location, SinkError
 
 _WHOLE = "${env:"
+_GUESSABLE = 8  # letters; shorter parts of a path are words, and would be taken out of sentences
 
 
 def check_address(url: str, *schemes: str) -> None:
@@ -39,6 +40,21 @@ def public_address(url: str) -> str:
     parts = urlsplit(url)
     user, at, place = parts.netloc.rpartition("@")
     return f"{parts.scheme}://{user.partition(':')[0]}{at}{place}{parts.path}"
+
+
+def public_host(url: str) -> str:
+    """The address without its path, too: a webhook's path is as good as a password."""
+    if url.startswith(_WHOLE):
+        return url
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{'/' + HIDDEN if parts.path.strip('/') else ''}"
+
+
+def secrets_of_path(url: str) -> frozenset[str]:
+    """What no message may show of the path of an address: the whole, and every part that nobody would guess."""
+    path = urlsplit(url).path
+    parts = {part for part in path.split("/") if len(part) >= _GUESSABLE}
+    return frozenset({path} | parts) if path.strip("/") else frozenset()
 
 
 def whole_address(url: str, *schemes: str) -> str:

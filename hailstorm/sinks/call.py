@@ -1,24 +1,26 @@
 """A user's function as a sink.
 
-The function is called once per commit with a list of rows. A commit may come again (after a crash, or when the
-function failed half way), always with the same rows in the same order: `row.key` is the same string each time, and a
-function that remembers the keys it has seen, or passes them on to a service that does, acts exactly once.
+The function is called for each commit with a list of rows; for a large commit several times, with a part of them each.
+A commit may come again (after a crash, or when the function failed half way), always with the same rows in the same
+order: `row.key` is the same string each time, and a function that remembers the keys it has seen, or passes them on to
+a service that does, acts exactly once.
 """
 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from hailstorm.columns import KIND, OLD
 from hailstorm.errors import Location, SinkError
 from hailstorm.sinks.session import Session
-from hailstorm.sinks.sink import KIND, OLD, Delivery
-from hailstorm.sinks.values import python_rows
+from hailstorm.sinks.sink import Cursor, Delivery, Parcel, Rejected
+from hailstorm.sinks.values import Beyond, python_rows, python_values
 
 
 class Row(dict[str, Any]):
@@ -39,28 +41,41 @@ class Row(dict[str, Any]):
 class Call:
     """`function(rows)` is called with a list of `Row`, never an empty one.
 
+    A row with a date or a time that Python does not have (years 1 to 9999) is a dead letter.
     To be called again later it raises an OSError (ConnectionError, TimeoutError) or TransientSinkError; any other
     exception stops the sink.
     """
 
     function: Callable[[list[Row]], object]
     keeps_cursor: ClassVar[bool] = False
+    forgets: ClassVar[bool] = False
     _session: Session[Delivery] = field(default_factory=Session, init=False, repr=False, compare=False)
 
     def open(self, delivery: Delivery) -> None:
         self._session.begin(delivery)
 
-    def cursor(self) -> int | None:
+    def cursor(self) -> Cursor | None:
         return None
 
-    def deliver(self, commit: int, rows: pa.Table) -> None:
+    def deliver(self, parcel: Parcel) -> None:
         delivery = self._session.get()
-        prefix = f"{delivery.topology}/{delivery.sink}/{commit}"
-        called_with = [_row(columns, f"{prefix}/{number}") for number, columns in enumerate(python_rows(rows))]
-        if not called_with:
-            return
+        prefix = f"{delivery.owner}/{parcel.commit}"
+        rejected: list[Rejected] = []
+        for first, rows in parcel.numbered():
+            called_with = []
+            for number, row in enumerate(_rows(rows, prefix, first), first):
+                if reason := _reason(row):
+                    rejected.append(Rejected(number, reason))
+                else:
+                    called_with.append(row)
+            if called_with:
+                self._call(delivery, called_with)
+        if rejected:
+            delivery.reject(parcel.commit, rejected)
+
+    def _call(self, delivery: Delivery, rows: list[Row]) -> None:
         try:
-            self.function(called_with)
+            self.function(rows)
         except (OSError, SinkError):
             raise
         except Exception as error:
@@ -76,9 +91,29 @@ class Call:
         return {"sink": "call", "function": _name(self)}
 
 
-def _row(columns: dict[str, Any], key: str) -> Row:
-    kind, old = columns.pop(KIND, "insert"), columns.pop(OLD, None)
-    return Row(columns, key, kind, old)
+def _rows(rows: pa.Table, prefix: str, first: int) -> Iterator[Row]:
+    olds: list[Any] = [None] * rows.num_rows
+    if OLD in rows.column_names:
+        olds, rows = _olds(rows[OLD].combine_chunks()), rows.drop_columns([OLD])
+    for number, (columns, old) in enumerate(zip(python_rows(rows), olds, strict=True), first):
+        yield Row(columns, f"{prefix}/{number}", columns.pop(KIND, "insert"), old)
+
+
+def _olds(rows: pa.StructArray) -> list[dict[str, Any] | None]:
+    """What was before. A value there that Python does not have is its JSON: the change itself can be told."""
+    fields = [field.name for field in rows.type]
+    columns = [python_values(pa.chunked_array([column])) for column in rows.flatten()]
+    values = zip(*columns, strict=True) if columns else [()] * len(rows)
+    return [
+        dict(zip(fields, row, strict=True)) if is_there else None
+        for is_there, row in zip(rows.is_valid().to_pylist(), values, strict=True)
+    ]
+
+
+def _reason(row: Row) -> str | None:
+    """Why the function cannot be given this row."""
+    beyond = [f"'{name}' is {value}" for name, value in row.items() if isinstance(value, Beyond)]
+    return f"{', '.join(beyond)}: Python has no dates and times outside of the years 1 to 9999" if beyond else None
 
 
 def _name(call: Call) -> str:
@@ -91,6 +126,6 @@ def _failed(call: Call, delivery: Delivery, error: Exception) -> SinkError:
         7,
         f"sink '{delivery.sink}': {_name(call)} raised {type(error).__name__}: {error}",
         at=Location(frame.filename, frame.lineno or 0),
-        hint="The rows wait in the outbox; they are delivered when the function is mended.\n"
+        hint="The rows wait in the outbox; they are delivered when the function is fixed.\n"
         "For an error that passes, raise ConnectionError or TimeoutError: then it is called again.",
     )

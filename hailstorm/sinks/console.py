@@ -18,10 +18,12 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from hailstorm.columns import KIND, OLD
 from hailstorm.errors import SinkError
+from hailstorm.sinks.json_rows import json_rows, json_text
 from hailstorm.sinks.session import Session
-from hailstorm.sinks.sink import KIND, OLD, Delivery
-from hailstorm.sinks.values import json_text, plain_rows
+from hailstorm.sinks.sink import Cursor, Delivery, Parcel
+from hailstorm.sinks.values import plain_rows
 
 _RANK = "rank"  # what `top` adds: its rows are shown in this order
 
@@ -54,18 +56,26 @@ class Console:
         if not self._session.is_open or self._session.get().delivery != delivery:
             self._session.begin(_Board(delivery))
 
-    def cursor(self) -> int | None:
+    @property
+    def forgets(self) -> bool:
+        """A board does; lines that were printed stay with whoever has read them."""
+        return self._is_terminal()
+
+    def cursor(self) -> Cursor | None:
         return None
 
-    def deliver(self, commit: int, rows: pa.Table) -> None:
+    def deliver(self, parcel: Parcel) -> None:
         board = self._session.get()
-        if commit <= board.commit:
+        if parcel.commit <= board.commit:
             return
-        changes = plain_rows(rows.drop_columns([OLD]) if OLD in rows.column_names else rows)
-        self._update(board, changes)
-        if not self._is_terminal():
-            self._print(board.delivery.sink, commit, changes)
-        board.commit = commit
+        if parcel.whole:
+            board.rows.clear()
+        for rows in parcel.pieces():
+            changes = rows.drop_columns([OLD]) if OLD in rows.column_names else rows
+            self._update(board, changes)
+            if not self._is_terminal():
+                self._print(board.delivery.sink, parcel.commit, changes)
+        board.commit = parcel.commit
 
     def close(self) -> None:
         """The last rows stay, so that they can be drawn once more when the run has ended."""
@@ -89,11 +99,12 @@ class Console:
             table.add_row(*(Text(_shown(row[name])) for name in board.delivery.schema.names))
         return table
 
-    def _update(self, board: _Board, changes: list[dict[str, Any]]) -> None:
-        for row in changes:
+    def _update(self, board: _Board, changes: pa.Table) -> None:
+        keys = json_rows(changes.select(board.delivery.key)).to_pylist()
+        for row, of_table in zip(plain_rows(changes), keys, strict=True):
             board.arrived += 1
             kind = row.get(KIND)
-            key = json_text([row[name] for name in board.delivery.key]) if kind else board.arrived
+            key = of_table if kind else board.arrived
             board.rows.pop(key, None)  # what changed last goes to the end
             ranked_out = kind and _RANK in row and row[_RANK] is not None and row[_RANK] > self.limit
             if kind != "delete" and not ranked_out:
@@ -101,7 +112,7 @@ class Console:
         while len(board.rows) > self.limit:
             del board.rows[next(iter(board.rows))]
         latest_first = reversed(board.rows.values())
-        if changes and KIND in changes[0] and _RANK in board.delivery.schema.names:
+        if board.delivery.is_table and _RANK in board.delivery.schema.names:
             board.shown = tuple(sorted(latest_first, key=lambda row: (row[_RANK] is None, row[_RANK])))
         else:
             board.shown = tuple(latest_first)
@@ -109,11 +120,12 @@ class Console:
     def _is_terminal(self) -> bool:
         return self.terminal.is_terminal if self.terminal is not None else sys.stdout.isatty()
 
-    def _print(self, sink: str, commit: int, changes: list[dict[str, Any]]) -> None:
-        lines = [json_text({"_sink": sink, "_commit": commit, **row}) + "\n" for row in changes]
+    def _print(self, sink: str, commit: int, changes: pa.Table) -> None:
+        about = {"_sink": pa.repeat(sink, changes.num_rows), "_commit": pa.repeat(commit, changes.num_rows)}
+        lines = json_rows(pa.table(about | dict(zip(changes.column_names, changes.columns, strict=True)))).to_pylist()
         stream = self.terminal.file if self.terminal is not None else sys.stdout
         try:
-            stream.write("".join(lines))
+            stream.write("".join(f"{line}\n" for line in lines))
             stream.flush()
         except BrokenPipeError as error:
             raise SinkError(1, f"nobody reads the output of sink '{sink}' any more") from error

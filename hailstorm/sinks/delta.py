@@ -1,7 +1,8 @@
 """A Delta table, local or in an object store, whose log holds the cursor as an application transaction.
 
-A commit of ours is one version of the table: rows and cursor (`txn` with the sink's name and our commit's number)
-appear together or not at all. Tables are merged by key, streams appended. Needs the extra `delta`.
+A commit of ours is one version of the table: rows and cursor (`txn` with the names of sink and ledger, and our commit's
+number) appear together or not at all. Tables are merged by key, streams appended. Whose table it is, is one of its
+properties. Needs the extra `delta`.
 """
 
 from __future__ import annotations
@@ -14,17 +15,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import pyarrow as pa
 
+from hailstorm import faults
+from hailstorm.columns import KIND
 from hailstorm.environment import concealed, revealed_all, secrets_in
 from hailstorm.errors import SinkError, TransientSinkError
-from hailstorm.ledger import faults
 from hailstorm.sinks.files import full_disk, prepare_folder, wrong_place
 from hailstorm.sinks.session import Session
-from hailstorm.sinks.sink import KIND, OLD, Delivery
+from hailstorm.sinks.sink import Cursor, Delivery, Parcel, old_cursor
 from hailstorm.sinks.tables import Mode, Target, check_columns, check_mode, quoted, target
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
 
+_OWNER = "hailstorm.owner"
 _FULL = ("no space left", "file too large", "disk full", "quota")
 _NO_RIGHT = ("permission denied", "access denied", "forbidden", "unauthorized", "credential")
 
@@ -34,12 +37,16 @@ class _Open:
     delivery: Delivery
     options: dict[str, str]
     secrets: frozenset[str]
-    table: DeltaTable | None = None  # there at the latest when the first rows come
-    target: Target | None = None
+    table: DeltaTable
+    target: Target
+
+    @property
+    def owner(self) -> str:
+        return f"{self.delivery.owner}/{self.delivery.ledger}"
 
     @property
     def application(self) -> str:
-        return f"hailstorm/{self.delivery.topology}/{self.delivery.sink}"
+        return f"hailstorm/{self.owner}"
 
 
 @dataclass(frozen=True)
@@ -53,6 +60,7 @@ class Delta:
     mode: Mode | None = None
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     keeps_cursor: ClassVar[bool] = True
+    forgets: ClassVar[bool] = False
     _session: Session[_Open] = field(default_factory=Session, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -68,36 +76,52 @@ class Delta:
         if "://" not in str(self.path):
             prepare_folder(Path(self.path))
         options = {name: str(value) for name, value in revealed_all(self.storage_options).items()}
-        session = _Open(delivery, options, secrets_in(*self.storage_options.values()))
-        with self._clear_errors(session.secrets):
-            if deltalake.DeltaTable.is_deltatable(str(self.path), options):
-                session.table = deltalake.DeltaTable(str(self.path), storage_options=options)
-            if delivery.key:
-                self._prepare(session, changes=True)
+        secrets = secrets_in(*self.storage_options.values())
+        wanted = target(delivery, self.mode)
+        self._refuse_types(wanted.columns)
+        with self._clear_errors(secrets):
+            place = str(self.path)
+            if deltalake.DeltaTable.is_deltatable(place, options):
+                table = deltalake.DeltaTable(place, storage_options=options)
+            else:
+                table = deltalake.DeltaTable.create(place, wanted.columns, mode="ignore", storage_options=options)
+            check_columns(self._place, _types(wanted.columns), _types(table.schema()))
+        session = _Open(delivery, options, secrets, table, wanted)
+        with self._clear_errors(secrets):
+            if table.transaction_version(f"hailstorm/{delivery.owner}") is not None:
+                raise old_cursor(self._place)
+            if not delivery.takes_over:
+                self._refuse_others(session)
         self._session.begin(session)
 
-    def cursor(self) -> int | None:
+    def cursor(self) -> Cursor | None:
         session = self._session.get()
-        if session.table is None:
-            return None
         with self._clear_errors(session.secrets):
-            return session.table.transaction_version(session.application)
+            commit = session.table.transaction_version(session.application)
+            return None if commit is None else Cursor(session.delivery.ledger, commit)
 
-    def deliver(self, commit: int, rows: pa.Table) -> None:
+    def deliver(self, parcel: Parcel) -> None:
         from deltalake import CommitProperties, Transaction
 
         session = self._session.get()
+        delivery, table, wanted = session.delivery, session.table, session.target
         with self._clear_errors(session.secrets):
-            table, wanted = self._prepare(session, changes=KIND in rows.column_names)
             table.update_incremental()  # another driver may have written
-            if (table.transaction_version(session.application) or 0) >= commit:
+            if delivery.has_got(self.cursor(), parcel):
                 return
+            if not (parcel.whole and delivery.takes_over):
+                self._refuse_others(session)
+                if parcel.whole and wanted.upsert and self.cursor() is None and table.count():
+                    raise delivery.foreign_rows(self._place)
+            if _owner(table) != session.owner:
+                # Before the rows: a crash in between leaves a table that is ours and has no cursor yet.
+                table.alter.set_table_properties({_OWNER: session.owner}, raise_if_not_exists=False)
             properties = CommitProperties(
-                app_transactions=[Transaction(session.application, commit)],
+                app_transactions=[Transaction(session.application, parcel.commit)],
                 max_commit_retries=0,  # a retry would not look at the cursor again; delivery does
             )
             faults.fault("during-delivery")
-            _write(table, wanted, rows, properties)
+            _write(table, wanted, parcel, properties)
 
     def close(self) -> None:
         self._session.end()
@@ -108,19 +132,27 @@ class Delta:
     def describe(self) -> Mapping[str, Any]:
         return {"sink": "delta", "path": str(self.path), "mode": self.mode}
 
-    def _prepare(self, session: _Open, changes: bool) -> tuple[DeltaTable, Target]:
-        """Create the table when it is missing; otherwise check, once, that it fits."""
-        from deltalake import DeltaTable
+    @property
+    def _place(self) -> str:
+        return f"the Delta table {self.path}"
 
-        if session.table is not None and session.target is not None:
-            return session.table, session.target
-        wanted = target(session.delivery, self.mode, changes)
-        if session.table is None:
-            path, options = str(self.path), session.options
-            session.table = DeltaTable.create(path, wanted.columns, mode="ignore", storage_options=options)
-        check_columns(f"the Delta table {self.path}", _types(wanted.columns), _types(session.table.schema()))
-        session.target = wanted
-        return session.table, wanted
+    def _refuse_types(self, columns: pa.Schema) -> None:
+        """delta-rs would make a table that nobody can read, itself included."""
+        for column in columns:
+            if _has_local_times_in_a_map(column.type):
+                raise SinkError(
+                    24,
+                    f"{self._place} cannot hold column '{column.name}': it has a MAP with TIMESTAMP_NTZ in it",
+                    hint="Give the sink another type, with a select before it: a MAP with TIMESTAMP, or an ARRAY.",
+                )
+
+    def _refuse_others(self, session: _Open) -> None:
+        """A table belongs to one sink and one ledger."""
+        owner, _, ledger = _owner(session.table).rpartition("/")
+        if owner:
+            session.delivery.refuse_other_owner(owner, self._place)
+            commit = session.table.transaction_version(f"hailstorm/{owner}/{ledger}") or 0
+            session.delivery.refuse_other_ledger(Cursor(ledger, commit))
 
     @contextmanager
     def _clear_errors(self, secrets: frozenset[str]) -> Iterator[None]:
@@ -130,21 +162,38 @@ class Delta:
             # deltalake may not be installed, so its errors are known by their module, which has this name.
             if not isinstance(error, OSError) and type(error).__module__ != "_internal":
                 raise
-            raise _sink_error(error, f"the Delta table {self.path}", concealed(str(error), secrets)) from error
+            raise _sink_error(error, self._place, concealed(str(error), secrets)) from error
 
 
-def _write(table: DeltaTable, wanted: Target, rows: pa.Table, properties: CommitProperties) -> None:
+def _has_local_times_in_a_map(kind: pa.DataType, in_map: bool = False) -> bool:
+    in_map = in_map or pa.types.is_map(kind)
+    if pa.types.is_nested(kind):
+        return any(_has_local_times_in_a_map(kind.field(number).type, in_map) for number in range(kind.num_fields))
+    return in_map and pa.types.is_timestamp(kind) and kind.tz is None
+
+
+def _owner(table: DeltaTable) -> str:
+    return table.metadata().configuration.get(_OWNER) or ""
+
+
+def _write(table: DeltaTable, wanted: Target, parcel: Parcel, properties: CommitProperties) -> None:
     from deltalake import write_deltalake
 
-    if not wanted.upsert or not wanted.key or not rows.num_rows:
+    if parcel.whole or not wanted.upsert or not wanted.key or not parcel.rows:
         # The table of a global fold has one row, which is replaced. A commit without rows moves the cursor.
-        how: Literal["append", "overwrite"] = "overwrite" if wanted.upsert and rows.num_rows else "append"
-        write_deltalake(table, wanted.added(rows), mode=how, commit_properties=properties)
+        replaces = wanted.upsert and (parcel.whole or parcel.rows)
+        how: Literal["append", "overwrite"] = "overwrite" if replaces else "append"
+        batches = (batch for rows in parcel.pieces() for batch in wanted.added(rows).to_batches())
+        reader = pa.RecordBatchReader.from_batches(wanted.columns, batches)
+        write_deltalake(table, reader, mode=how, commit_properties=properties)
         return
     columns = {quoted(name): f"new.{quoted(name)}" for name in wanted.columns.names}
     # IS NOT DISTINCT FROM instead of =, because a key may be null.
-    same = " AND ".join(f"old.{name} IS NOT DISTINCT FROM new.{name}" for name in map(quoted, wanted.key))
-    changes = rows.drop_columns([OLD]) if OLD in rows.column_names else rows
+    # In parentheses, because DataFusion takes AND before it.
+    same = " AND ".join(f"(old.{name} IS NOT DISTINCT FROM new.{name})" for name in map(quoted, wanted.key))
+    changed = pa.schema([*wanted.columns, (KIND, pa.string())])
+    batches = (batch for rows in parcel.pieces() for batch in rows.select(changed.names).cast(changed).to_batches())
+    changes = pa.RecordBatchReader.from_batches(changed, batches)
     merge = table.merge(changes, same, source_alias="new", target_alias="old", commit_properties=properties)
     (
         merge.when_matched_delete(f"new.{KIND} = 'delete'")

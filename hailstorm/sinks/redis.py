@@ -6,6 +6,7 @@ nothing back, so everything that could fail inside the transaction is checked be
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,19 +15,23 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import pyarrow as pa
 
+from hailstorm import faults
+from hailstorm.columns import KIND, OLD
 from hailstorm.environment import concealed, revealed_all, secrets_in
 from hailstorm.errors import Location, SinkError, TransientSinkError
-from hailstorm.ledger import faults
 from hailstorm.sinks.addresses import check_address, public_address, whole_address
 from hailstorm.sinks.files import full_disk
+from hailstorm.sinks.json_rows import bare_values, json_rows, json_text
 from hailstorm.sinks.session import Session
-from hailstorm.sinks.sink import KIND, OLD, Delivery
-from hailstorm.sinks.values import json_text, plain_rows, plain_values
+from hailstorm.sinks.sink import Cursor, Delivery, Parcel, old_cursor
+from hailstorm.sinks.texts import texts
 
 if TYPE_CHECKING:
     from redis import Redis as Client
 
 Form = Literal["hash", "json", "stream"]
+_OWNERS = "hailstorm:owners"  # which sink writes below which key
+_AT_ONCE = 1_000
 _SCHEMES = ("redis", "rediss", "unix")
 _WAITS = {"socket_connect_timeout": 10, "socket_timeout": 60}  # seconds
 _NO_RIGHT = {"AuthenticationError", "AuthenticationWrongNumberOfArgsError", "AuthorizationError", "NoPermissionError"}
@@ -40,9 +45,11 @@ class _Open:
     delivery: Delivery
     secrets: frozenset[str]
 
+    form: Form
+
     @property
     def cursor_key(self) -> str:
-        return f"hailstorm:cursor:{self.delivery.topology}/{self.delivery.sink}"
+        return f"hailstorm:cursor:{self.delivery.owner}"
 
 
 @dataclass(frozen=True)
@@ -57,6 +64,7 @@ class Redis:
     form: Form | None = None
     maxlen: int | None = None
     keeps_cursor: ClassVar[bool] = True
+    forgets: ClassVar[bool] = False
     _session: Session[_Open] = field(default_factory=Session, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -70,40 +78,53 @@ class Redis:
             )
 
     def open(self, delivery: Delivery) -> None:
+        form: Form = self.form or ("hash" if delivery.is_table else "stream")
+        if form != "stream" and not delivery.is_table:
+            raise SinkError(
+                4,
+                f"sink '{delivery.sink}' has form '{form}', but a stream has no key",
+                hint="Make a table of it first (fold), or use form='stream'.",
+            )
         client, secrets = _connect(self.url)
+        session = _Open(client, delivery, secrets, form)
         try:
             with self._clear_errors(secrets):
                 client.ping()
+                self._refuse_other_owner(session, client)
         except BaseException:
             client.close()
             raise
-        self._session.begin(_Open(client, delivery, secrets))
+        self._session.begin(session)
 
-    def cursor(self) -> int | None:
+    def cursor(self) -> Cursor | None:
         session = self._session.get()
         with self._clear_errors(session.secrets):
-            return _number(session.client.get(session.cursor_key))
+            return self._stored(session, session.client)
 
-    def deliver(self, commit: int, rows: pa.Table) -> None:
+    def deliver(self, parcel: Parcel) -> None:
         session = self._session.get()
-        is_table = KIND in rows.column_names
-        form = self.form or ("hash" if is_table else "stream")
-        if form != "stream" and not is_table:
-            raise SinkError(
-                4,
-                f"sink '{session.delivery.sink}' has form '{form}', but a stream has no key",
-                hint="Make a table of it first (fold), or use form='stream'.",
-            )
+        delivery = session.delivery
         pipeline: Any  # redis leaves parts of it without types
         with self._clear_errors(session.secrets), session.client.pipeline(transaction=True) as pipeline:
-            pipeline.watch(session.cursor_key)
-            if (_number(pipeline.get(session.cursor_key)) or 0) >= commit:
+            pipeline.watch(session.cursor_key, _OWNERS)
+            cursor = self._stored(session, pipeline)
+            if delivery.has_got(cursor, parcel):
                 return
-            if form == "stream":
+            self._refuse_other_owner(session, pipeline)
+            if session.form == "stream":
                 self._check_stream(pipeline)
+            # What another program has under such names stays, unless somebody said that all is ours.
+            is_ours = cursor is not None or delivery.takes_over
+            written = (
+                self._own_keys(pipeline, delivery) if parcel.whole and session.form != "stream" and is_ours else []
+            )
             pipeline.multi()
-            _WRITERS[form](self, pipeline, rows, session.delivery.key)
-            pipeline.set(session.cursor_key, commit)
+            for start in range(0, len(written), _AT_ONCE):
+                pipeline.delete(*written[start : start + _AT_ONCE])
+            for rows in parcel.pieces():
+                _WRITERS[session.form](self, pipeline, rows, delivery.key)
+            pipeline.set(session.cursor_key, json_text({"ledger": delivery.ledger, "commit": parcel.commit}))
+            pipeline.hset(_OWNERS, self.key, delivery.owner)
             faults.fault("during-delivery")
             pipeline.execute()
 
@@ -117,6 +138,33 @@ class Redis:
 
     def describe(self) -> Mapping[str, Any]:
         return {"sink": "redis", "url": public_address(self.url), "key": self.key, "form": self.form}
+
+    def _stored(self, session: _Open, client: Any) -> Cursor | None:
+        found = client.get(session.cursor_key)
+        if found is None:
+            return None
+        if found.isdigit():
+            raise old_cursor(public_address(self.url))
+        return Cursor(**json.loads(found))
+
+    def _refuse_other_owner(self, session: _Open, client: Any) -> None:
+        owner = client.hget(_OWNERS, self.key)
+        if owner is not None:
+            session.delivery.refuse_other_owner(owner.decode(), f"the keys below '{self.key}'")
+
+    def _own_keys(self, client: Any, delivery: Delivery) -> list[bytes]:
+        """The keys of the rows that are there: as many parts as the key has columns, and below no other sink's key."""
+        others = [name.decode() for name in client.hkeys(_OWNERS) if name.decode() != self.key]
+        below = tuple(f"{name}:" for name in others if name.startswith(f"{self.key}:"))
+        if not delivery.key:
+            return [self.key.encode()]
+        found = client.scan_iter(match=_literally(f"{self.key}:") + "*", count=_AT_ONCE)
+        parts = [(name, name[len(self.key.encode()) + 1 :]) for name in found]
+        return [
+            name
+            for name, rest in parts
+            if rest.count(b":") == len(delivery.key) - 1 and not name.decode(errors="replace").startswith(below)
+        ]
 
     def _check_stream(self, pipeline: Any) -> None:
         found = pipeline.type(self.key)
@@ -136,27 +184,26 @@ class Redis:
 
 
 def _write_hashes(sink: Redis, pipeline: Any, rows: pa.Table, key: tuple[str, ...]) -> None:
-    for name, kind, row in _changes(sink.key, rows, key):
+    shown = _shown(rows)
+    for name, kind, fields in zip(_names(sink.key, rows, key), rows[KIND].to_pylist(), _fields(shown), strict=True):
         pipeline.delete(name)  # of an update, too: a field that became null must go
-        fields = {field: _text(value) for field, value in row.items() if value is not None}
         if kind != "delete" and fields:
             pipeline.hset(name, mapping=fields)
 
 
 def _write_documents(sink: Redis, pipeline: Any, rows: pa.Table, key: tuple[str, ...]) -> None:
-    for name, kind, row in _changes(sink.key, rows, key):
+    documents = json_rows(_shown(rows)).to_pylist()
+    for name, kind, document in zip(_names(sink.key, rows, key), rows[KIND].to_pylist(), documents, strict=True):
         if kind == "delete":
             pipeline.delete(name)
         else:
-            pipeline.set(name, json_text(row))
+            pipeline.set(name, document)
 
 
 def _write_entries(sink: Redis, pipeline: Any, rows: pa.Table, key: tuple[str, ...]) -> None:
-    rows = rows.drop_columns([OLD]) if OLD in rows.column_names else rows
-    for row in plain_rows(rows):
-        fields = {field: _text(value) for field, value in row.items() if value is not None}
+    for fields in _fields(rows.drop_columns([OLD]) if OLD in rows.column_names else rows):
         # An entry needs a field; a row that is all null has this one.
-        pipeline.xadd(sink.key, fields or {"_null": "true"}, maxlen=sink.maxlen, approximate=True)
+        pipeline.xadd(sink.key, fields or {"_null": b"true"}, maxlen=sink.maxlen, approximate=True)
 
 
 _WRITERS: dict[Form, Callable[[Redis, Any, pa.Table, tuple[str, ...]], None]] = {
@@ -166,37 +213,39 @@ _WRITERS: dict[Form, Callable[[Redis, Any, pa.Table, tuple[str, ...]], None]] = 
 }
 
 
-def _changes(prefix: str, rows: pa.Table, key: tuple[str, ...]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """The key in Redis, the kind, and the row, of each change."""
-    shown = rows.drop_columns([name for name in (KIND, OLD) if name in rows.column_names])
-    names = [_key_parts(plain_values(rows[name])) for name in key]
-    kinds = rows[KIND].to_pylist() if KIND in rows.column_names else []
-    for number, (kind, row) in enumerate(zip(kinds, plain_rows(shown), strict=True)):
-        yield ":".join([prefix, *(parts[number] for parts in names)]), kind, row
+def _shown(rows: pa.Table) -> pa.Table:
+    return rows.drop_columns([name for name in (KIND, OLD) if name in rows.column_names])
 
 
-def _key_parts(values: list[Any]) -> list[str]:
-    """Two different keys must never be one name: the sign between parts is escaped, and null is no text."""
-    texts = (_text(json_text(value) if isinstance(value, bytes) else value) for value in values)
+def _fields(rows: pa.Table) -> list[dict[str, bytes]]:
+    """The columns of each row that are not null."""
+    columns = [bare_values(column).to_pylist() for column in rows.columns]
     return [
-        "%null" if value is None else str(text).replace("%", "%25").replace(":", "%3A")
-        for value, text in zip(values, texts, strict=True)
+        {name: value for name, value in zip(rows.column_names, row, strict=True) if value is not None}
+        for row in zip(*columns, strict=True)
     ]
 
 
-def _text(value: Any) -> str | bytes:
-    match value:
-        case bool():
-            return "true" if value else "false"
-        case str() | bytes():
-            return value
-        case float() | int():
-            return repr(value)
-    return json_text(value)
+def _names(prefix: str, rows: pa.Table, key: tuple[str, ...]) -> list[str]:
+    """The keys in Redis. Two different keys must never be one name: the sign between parts is escaped, and null is no
+    text."""
+    columns = [_key_texts(rows[name]) for name in key]
+    parts = [
+        ["%null" if text is None else text.replace("%", "%25").replace(":", "%3A") for text in column]
+        for column in columns
+    ]
+    return [":".join([prefix, *row]) for row in zip(*parts, strict=True)] if key else [prefix] * rows.num_rows
 
 
-def _number(value: Any) -> int | None:
-    return None if value is None else int(value)
+def _key_texts(column: pa.ChunkedArray) -> list[str | None]:
+    is_bytes = pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)
+    written = texts(column.combine_chunks()) if is_bytes else bare_values(column).cast(pa.large_string())
+    return list(written.to_pylist())
+
+
+def _literally(text: str) -> str:
+    """A pattern that only the text itself matches."""
+    return "".join(f"\\{sign}" if sign in "*?[]^-\\" else sign for sign in text)
 
 
 def _connect(url: str) -> tuple[Client, frozenset[str]]:
@@ -228,7 +277,7 @@ def _sink_error(error: Exception, place: str, text: str) -> SinkError:
             20,
             f"may not write to {place}: {text}",
             hint="Check user and password in the address. The user needs the rights to read and write these keys and\n"
-            "hailstorm:cursor:*, and to use WATCH, MULTI and EXEC.",
+            "hailstorm:*, and to use WATCH, MULTI and EXEC.",
         )
     if "OutOfMemoryError" in names:
         return full_disk(place, text)

@@ -16,6 +16,7 @@ import pyarrow as pa
 from hailstorm.errors import SinkError, TransientSinkError
 from hailstorm.sinks.files import full_disk, wrong_place
 from hailstorm.sinks.rejecting import rejected_rows
+from hailstorm.sinks.sink import Parcel, Rejected
 from hailstorm.sinks.table_file import OpenTable, TableFile, run
 from hailstorm.sinks.tables import Target, check_columns, quoted
 from hailstorm.sinks.values import plain_values
@@ -55,9 +56,19 @@ class Sqlite(TableFile[sqlite3.Connection]):
             key = ", ".join(map(quoted, wanted.key))
             run(connection, f"CREATE UNIQUE INDEX IF NOT EXISTS {index} ON {name} ({key})")
 
-    def _write(self, connection: sqlite3.Connection, wanted: Target, rows: pa.Table) -> None:
+    def _exists(self, connection: sqlite3.Connection) -> bool:
+        return bool(run(connection, f"PRAGMA table_info({quoted(self.table)})"))
+
+    def _write(self, connection: sqlite3.Connection, wanted: Target, parcel: Parcel) -> int:
+        grown = 0
+        for rows in parcel.pieces():
+            self._write_piece(connection, wanted, rows, parcel.whole)
+            grown += wanted.growth(rows)
+        return grown
+
+    def _write_piece(self, connection: sqlite3.Connection, wanted: Target, rows: pa.Table, whole: bool) -> None:
         name = quoted(self.table)
-        if wanted.upsert and rows.num_rows:
+        if wanted.upsert and rows.num_rows and not whole:
             # IS instead of =, because a key may be null.
             same_key = " AND ".join(f"{quoted(column)} IS ?" for column in wanted.key) or "true"
             removed = _parameters(wanted.removed(rows)) if wanted.key else [()]
@@ -67,29 +78,41 @@ class Sqlite(TableFile[sqlite3.Connection]):
         insert = f"INSERT INTO {name} ({', '.join(map(quoted, columns))}) VALUES ({places})"
         connection.executemany(insert, _parameters(wanted.added(rows)))
 
-    def _deliver_acceptable(self, session: OpenTable[sqlite3.Connection], commit: int, rows: pa.Table) -> None:
+    def _deliver_acceptable(self, session: OpenTable[sqlite3.Connection], parcel: Parcel) -> None:
         """With a savepoint for each attempt, until the bad rows are alone."""
+        delivery = session.delivery
+        most = delivery.most_rejected(parcel.commit, parcel.rows)
 
-        def write(connection: sqlite3.Connection, wanted: Target, rows: pa.Table) -> None:
-            def attempt(start: int, stop: int) -> str | None:
-                connection.execute("SAVEPOINT attempt")
-                try:
-                    self._write(connection, wanted, rows.slice(start, stop - start))
-                except Exception as error:
-                    reason = self._row_reason(error)
-                    if reason is None or not connection.in_transaction:  # a trigger may end the whole transaction
-                        raise
-                    connection.execute("ROLLBACK TO attempt")
-                    return reason
-                connection.execute("RELEASE attempt")
-                return None
+        def write(connection: sqlite3.Connection, wanted: Target, parcel: Parcel) -> int:
+            rejected: list[Rejected] = []
+            grown = 0
+            for first, rows in parcel.numbered():
 
-            delivery = session.delivery
-            rejected = rejected_rows(rows.num_rows, attempt, delivery.most_rejected(commit, rows.num_rows))
+                def attempt(start: int, stop: int, rows: pa.Table = rows) -> str | None:
+                    nonlocal grown
+                    part = rows.slice(start, stop - start)
+                    connection.execute("SAVEPOINT attempt")
+                    try:
+                        self._write_piece(connection, wanted, part, parcel.whole)
+                    except Exception as error:
+                        reason = self._row_reason(error)
+                        if reason is None or not connection.in_transaction:  # a trigger may end the whole transaction
+                            raise
+                        connection.execute("ROLLBACK TO attempt")
+                        return reason
+                    connection.execute("RELEASE attempt")
+                    grown += wanted.growth(part)
+                    return None
+
+                found = rejected_rows(rows.num_rows, attempt, most - len(rejected))
+                rejected += [Rejected(first + one.row, one.reason) for one in found]
+                if len(rejected) > most:
+                    break
             if rejected:
-                delivery.reject(commit, rejected)
+                delivery.reject(parcel.commit, rejected)
+            return grown
 
-        self._transact(session, commit, rows, write)
+        self._transact(session, parcel, write)
 
     def _row_reason(self, error: Exception) -> str | None:
         name = getattr(error, "sqlite_errorname", None) or ""

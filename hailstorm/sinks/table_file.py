@@ -13,18 +13,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
-import pyarrow as pa
-
+from hailstorm import faults
 from hailstorm.errors import SinkError
-from hailstorm.ledger import faults
 from hailstorm.sinks.files import check_local, prepare_file
 from hailstorm.sinks.session import Session
-from hailstorm.sinks.sink import KIND, Delivery
-from hailstorm.sinks.tables import Mode, Target, check_mode, target
+from hailstorm.sinks.sink import Cursor, Delivery, Parcel, old_cursor
+from hailstorm.sinks.tables import Mode, Target, check_mode, quoted, target
 
+# `row_count` is at most the number of rows that the sink's table must have: see `_stored`.
 _CURSORS = """CREATE TABLE IF NOT EXISTS hailstorm_cursors
-    (topology TEXT NOT NULL, sink TEXT NOT NULL, commit_number BIGINT NOT NULL)"""
+    (topology TEXT NOT NULL, sink TEXT NOT NULL, ledger TEXT NOT NULL, commit_number BIGINT NOT NULL,
+    row_count BIGINT NOT NULL)"""
 _OURS = "WHERE topology = ? AND sink = ?"
+_TABLES = "CREATE TABLE IF NOT EXISTS hailstorm_tables (name TEXT NOT NULL, owner TEXT NOT NULL)"
 
 
 class Connection(Protocol):
@@ -35,11 +36,15 @@ class Connection(Protocol):
 C = TypeVar("C", bound=Connection)
 
 
+class Undo(Exception):
+    """Ends a transaction that was only a trial."""
+
+
 @dataclass
 class OpenTable(Generic[C]):
     connection: C
     delivery: Delivery
-    target: Target | None = None  # known at the latest when the first rows come
+    target: Target
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,7 @@ class TableFile(ABC, Generic[C]):
     table: str
     mode: Mode | None = None
     keeps_cursor: ClassVar[bool] = True
+    forgets: ClassVar[bool] = False
     kind: ClassVar[str]
     begin: ClassVar[str]  # how a transaction begins
     _session: Session[OpenTable[C]] = field(default_factory=Session, init=False, repr=False, compare=False)
@@ -59,33 +65,33 @@ class TableFile(ABC, Generic[C]):
         check_mode(self.mode)
 
     def open(self, delivery: Delivery) -> None:
+        wanted = target(delivery, self.mode)
         prepare_file(Path(self.path))
         with self._clear_errors():
-            session = OpenTable(self._connect(), delivery)
+            session = OpenTable(self._connect(), delivery, wanted)
             try:
                 with self._transaction(session.connection):
-                    run(session.connection, _CURSORS)
-                    if delivery.key:
-                        session.target = self._prepare(session, changes=True)
+                    self._prepare(session)
             except BaseException:
                 session.connection.close()
                 raise
         self._session.begin(session)
 
-    def cursor(self) -> int | None:
+    def cursor(self) -> Cursor | None:
         with self._clear_errors():
-            return _cursor(self._session.get())
+            cursor, _ = _stored(self._session.get())
+            return cursor
 
-    def deliver(self, commit: int, rows: pa.Table) -> None:
+    def deliver(self, parcel: Parcel) -> None:
         session = self._session.get()
         with self._clear_errors():
             try:
-                self._transact(session, commit, rows, self._write)
+                self._transact(session, parcel, self._write)
             except Exception as error:
                 if self._row_reason(error) is None:
                     raise
                 # Nothing of it is there. Now without the rows that the table does not take.
-                self._deliver_acceptable(session, commit, rows)
+                self._deliver_acceptable(session, parcel)
 
     def close(self) -> None:
         session = self._session.end()
@@ -102,14 +108,19 @@ class TableFile(ABC, Generic[C]):
     def _connect(self) -> C: ...
 
     @abstractmethod
+    def _exists(self, connection: C) -> bool: ...
+
+    @abstractmethod
     def _create(self, connection: C, wanted: Target) -> None:
         """Create the table when it is missing; otherwise check that it fits."""
 
     @abstractmethod
-    def _write(self, connection: C, wanted: Target, rows: pa.Table) -> None: ...
+    def _write(self, connection: C, wanted: Target, parcel: Parcel) -> int:
+        """Write all pieces, into a table that is empty if the parcel is whole. How many rows the table has more, at
+        least."""
 
     @abstractmethod
-    def _deliver_acceptable(self, session: OpenTable[C], commit: int, rows: pa.Table) -> None:
+    def _deliver_acceptable(self, session: OpenTable[C], parcel: Parcel) -> None:
         """Deliver the rows that the table takes, and reject the others before the cursor moves."""
 
     @abstractmethod
@@ -124,23 +135,50 @@ class TableFile(ABC, Generic[C]):
     def _place(self) -> str:
         return f"table '{self.table}' in {self.path}"
 
-    def _prepare(self, session: OpenTable[C], changes: bool) -> Target:
-        wanted = target(session.delivery, self.mode, changes)
-        self._create(session.connection, wanted)
-        return wanted
+    def _prepare(self, session: OpenTable[C]) -> None:
+        connection, delivery = session.connection, session.delivery
+        run(connection, _CURSORS)
+        run(connection, _TABLES)
+        if "ledger" not in {row[1] for row in run(connection, "PRAGMA table_info('hailstorm_cursors')")}:
+            raise old_cursor(str(self.path))
+        self._refuse_other_owner(session)
+        cursor, row_count = _stored(session)
+        if session.target.upsert and cursor is not None and not delivery.takes_over:
+            if not self._exists(connection):
+                raise delivery.lost_rows(self._place, "is gone")
+            if row_count > 0 and self._is_empty(connection):
+                raise delivery.lost_rows(self._place, "is empty")
+        self._create(connection, session.target)
+
+    def _refuse_other_owner(self, session: OpenTable[C]) -> None:
+        for (owner,) in run(session.connection, "SELECT owner FROM hailstorm_tables WHERE name = ?", self.table):
+            session.delivery.refuse_other_owner(owner, self._place)
+
+    def _is_empty(self, connection: C) -> bool:
+        return not run(connection, f"SELECT 1 FROM {quoted(self.table)} LIMIT 1")
 
     def _transact(
-        self, session: OpenTable[C], commit: int, rows: pa.Table, write: Callable[[C, Target, pa.Table], None]
+        self, session: OpenTable[C], parcel: Parcel, write: Callable[[C, Target, Parcel], int], settle: bool = True
     ) -> None:
-        with self._transaction(session.connection):
-            stored = _cursor(session)
-            if (stored or 0) >= commit:
+        """Rows and cursor in one transaction, which is undone when it was only a trial (`settle` is false)."""
+        connection, delivery = session.connection, session.delivery
+        with self._transaction(connection):
+            cursor, row_count = _stored(session)
+            if delivery.has_got(cursor, parcel):
                 return
-            wanted = session.target or self._prepare(session, changes=KIND in rows.column_names)
-            write(session.connection, wanted, rows)
-            _store_cursor(session, commit, is_new=stored is None)
+            self._refuse_other_owner(session)
+            if parcel.whole and session.target.upsert:
+                if cursor is None and not delivery.takes_over and not self._is_empty(connection):
+                    raise delivery.foreign_rows(self._place)
+                run(connection, f"DELETE FROM {quoted(self.table)}")
+                row_count = 0
+            row_count += write(connection, session.target, parcel)
+            if not settle:
+                raise Undo
+            run(connection, "DELETE FROM hailstorm_tables WHERE name = ?", self.table)
+            run(connection, "INSERT INTO hailstorm_tables VALUES (?, ?)", self.table, delivery.owner)
+            _store(session, parcel.commit, row_count, is_new=cursor is None)
             faults.fault("during-delivery")
-        session.target = wanted  # not before: a rollback takes a new table away again
 
     @contextmanager
     def _transaction(self, connection: C) -> Iterator[None]:
@@ -170,15 +208,23 @@ def run(connection: Connection, statement: str, *parameters: object) -> list[tup
     return rows
 
 
-def _cursor(session: OpenTable[C]) -> int | None:
-    stored = f"SELECT max(commit_number) FROM hailstorm_cursors {_OURS}"
-    ((commit,),) = run(session.connection, stored, session.delivery.topology, session.delivery.sink)
-    return None if commit is None else int(commit)
+def _stored(session: OpenTable[C]) -> tuple[Cursor | None, int]:
+    """The cursor, and how many rows the table must have at least.
+
+    That number counts inserts and deletes. A row that was rejected and comes later as an update makes the table larger
+    than it says, and nothing makes it smaller: so a table that is empty, and should not be, has lost its rows.
+    """
+    wanted = f"SELECT ledger, commit_number, row_count FROM hailstorm_cursors {_OURS}"
+    for ledger, commit, row_count in run(session.connection, wanted, session.delivery.topology, session.delivery.sink):
+        return Cursor(ledger, int(commit)), int(row_count)
+    return None, 0
 
 
-def _store_cursor(session: OpenTable[C], commit: int, is_new: bool) -> None:
+def _store(session: OpenTable[C], commit: int, row_count: int, is_new: bool) -> None:
     if is_new:
-        store = "INSERT INTO hailstorm_cursors (commit_number, topology, sink) VALUES (?, ?, ?)"
+        store = """INSERT INTO hailstorm_cursors (ledger, commit_number, row_count, topology, sink)
+            VALUES (?, ?, ?, ?, ?)"""
     else:
-        store = f"UPDATE hailstorm_cursors SET commit_number = ? {_OURS}"
-    run(session.connection, store, commit, session.delivery.topology, session.delivery.sink)
+        store = f"UPDATE hailstorm_cursors SET ledger = ?, commit_number = ?, row_count = ? {_OURS}"
+    delivery = session.delivery
+    run(session.connection, store, delivery.ledger, commit, row_count, delivery.topology, delivery.sink)

@@ -13,15 +13,16 @@ from typing import Literal, get_args
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hailstorm.columns import KIND
 from hailstorm.errors import Location, SinkError
-from hailstorm.sinks.sink import KIND, Delivery
+from hailstorm.sinks.sink import Delivery
 
 Mode = Literal["upsert", "append"]
 
 
 @dataclass(frozen=True)
 class Target:
-    """How one sink's rows go into its table, known once it is known whether they are changes."""
+    """How one sink's rows go into its table."""
 
     columns: pa.Schema
     upsert: bool
@@ -37,6 +38,13 @@ class Target:
             rows = rows.filter(pc.not_equal(rows[KIND], "delete"))
         return rows.select(self.columns.names)
 
+    def growth(self, rows: pa.Table) -> int:
+        """How many rows the table has more after these changes, at least: inserts less deletes."""
+        if not self.upsert:
+            return 0
+        counted = dict(zip(*(part.to_pylist() for part in pc.value_counts(rows[KIND]).flatten()), strict=True))
+        return int(counted.get("insert", 0) - counted.get("delete", 0))
+
 
 def check_mode(mode: Mode | None) -> None:
     if mode is not None and mode not in get_args(Mode):
@@ -49,23 +57,32 @@ def check_mode(mode: Mode | None) -> None:
         )
 
 
-def target(delivery: Delivery, mode: Mode | None, changes: bool) -> Target:
-    """What to write. A table without a key columns (a global fold) is one row, and an upsert replaces that row."""
-    if mode == "upsert" and not changes:
+def target(delivery: Delivery, mode: Mode | None) -> Target:
+    """What to write. A table without key columns (a global fold) is one row, and an upsert replaces that row."""
+    if mode == "upsert" and not delivery.is_table:
         raise SinkError(
             4,
             f"sink '{delivery.sink}' has mode 'upsert', but a stream has no key",
             hint="Make a table of it first (fold), or use mode='append'.",
         )
-    if changes and mode != "append":
+    if delivery.is_table and mode != "append":
         return Target(delivery.schema, True, delivery.key)
-    columns = delivery.schema.append(pa.field(KIND, pa.string())) if changes else delivery.schema
+    columns = delivery.schema.append(pa.field(KIND, pa.string())) if delivery.is_table else delivery.schema
     return Target(columns, False, delivery.key)
 
 
 def quoted(name: str) -> str:
     """An identifier that SQL takes as it is, whatever is in it."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def type_name(kind: pa.DataType) -> str:
+    """The type without the names that writers give to the items of lists and maps: those mean nothing."""
+    if pa.types.is_struct(kind):
+        return f"struct<{', '.join(f'{quoted(field.name)}: {type_name(field.type)}' for field in kind)}>"
+    if pa.types.is_map(kind):
+        return f"map<{type_name(kind.key_type)}, {type_name(kind.item_type)}>"
+    return f"list<{type_name(kind.value_type)}>" if pa.types.is_nested(kind) else str(kind)
 
 
 def check_columns(place: str, needed: Mapping[str, str], found: Mapping[str, str]) -> None:

@@ -1,56 +1,73 @@
-"""Arrow columns as the plain values that text and databases without rich types can hold.
+"""Arrow columns as Python's values: for targets without Arrow.
 
-Used by the console and by SQLite. Exactness first: a decimal becomes text with all its digits, a timestamp becomes
-ISO 8601 text in UTC with six decimals, so that the order of texts is the order of times.
+`plain_values` is for those that know numbers, texts and bytes only (SQLite, Redis, a screen); `python_rows` is for a
+user's function, which gets Python's own types.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-_ENCODER = msgspec.json.Encoder(decimal_format="string")
-
-
-def json_text(value: Any) -> str:
-    """JSON: decimals as strings, times as ISO 8601, bytes as base64; NaN becomes null."""
-    return _ENCODER.encode(value).decode()
-
-
-def python_rows(rows: pa.Table) -> Iterator[dict[str, Any]]:
-    """One dict a row; maps become dicts (of two equal keys, the later one stays)."""
-    for batch in rows.to_batches():
-        yield from batch.to_pylist(maps_as_pydicts="lossy")
+from hailstorm.sinks.json_rows import json_values
+from hailstorm.sinks.texts import is_named, texts
 
 
 def plain_rows(rows: pa.Table) -> list[dict[str, Any]]:
-    """One dict a row, with plain values in all columns that are not nested."""
-    columns = [
-        column.to_pylist(maps_as_pydicts="lossy") if pa.types.is_nested(column.type) else plain_values(column)
-        for column in rows.columns
-    ]
+    """One dict per row, with plain values."""
+    columns = [plain_values(column) for column in rows.columns]
     return [dict(zip(rows.column_names, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
 def plain_values(column: pa.ChunkedArray) -> list[Any]:
-    """The column as None, bool, int, float, str and bytes only; nested values as JSON text."""
+    """The column as None, bool, int, float, str and bytes only; nested values as JSON text, NaN as its name."""
     kind = column.type
-    if pa.types.is_decimal(kind):
-        return [None if value is None else format(value, "f") for value in column.to_pylist()]
-    if pa.types.is_timestamp(kind):
-        # A zone is a way of showing the instant: the microseconds below it are UTC already.
-        naive = column.cast(pa.timestamp("us", tz=kind.tz)).cast(pa.timestamp("us")) if kind.tz else column
-        texts = pc.strftime(naive.cast(pa.timestamp("us")), format="%Y-%m-%dT%H:%M:%S" + ("Z" if kind.tz else ""))
-        return list(texts.to_pylist())
-    if pa.types.is_duration(kind):
-        return list(column.cast(pa.duration("us")).cast(pa.int64()).to_pylist())
-    if pa.types.is_date(kind) or pa.types.is_time(kind):
-        return list(column.cast(pa.string()).to_pylist())
+    array = pa.concat_arrays(column.chunks or [pa.array([], kind)])
     if pa.types.is_nested(kind):
-        values = column.to_pylist(maps_as_pydicts="lossy")
-        return [None if value is None else json_text(value) for value in values]
-    return list(column.to_pylist())
+        return list(pc.if_else(array.is_null(), None, json_values(array)).to_pylist())
+    if pa.types.is_duration(kind):
+        return list(array.cast(pa.duration("us")).cast(pa.int64()).to_pylist())
+    if pa.types.is_decimal(kind) or pa.types.is_temporal(kind):
+        return list(texts(array).to_pylist())
+    values = list(array.to_pylist())
+    if pa.types.is_floating(kind):
+        is_nan = pc.and_(is_named(array), pc.fill_null(pc.is_nan(array), False))
+        for place in pc.indices_nonzero(is_nan).to_pylist():
+            values[place] = "NaN"
+    return values
+
+
+class Beyond(str):
+    """JSON of a value that Python has no type for: it is, or has in it, a time outside of the years 1 to 9999."""
+
+
+def python_values(column: pa.ChunkedArray) -> list[Any]:
+    """The column as Python's own types: maps as dicts, unless their keys are nested: then as lists of pairs."""
+    maps: Literal["lossy"] | None = None if _has_nested_keys(column.type) else "lossy"
+    try:
+        return list(column.to_pylist(maps_as_pydicts=maps))
+    except OverflowError:
+        return [_python_value(column.slice(place, 1), maps) for place in range(len(column))]
+
+
+def python_rows(rows: pa.Table) -> Iterator[dict[str, Any]]:
+    """One dict per row."""
+    columns = [python_values(column) for column in rows.columns]
+    for values in zip(*columns, strict=True):
+        yield dict(zip(rows.column_names, values, strict=True))
+
+
+def _python_value(single: pa.ChunkedArray, maps: Literal["lossy"] | None) -> Any:
+    try:
+        return single.to_pylist(maps_as_pydicts=maps)[0]
+    except OverflowError:
+        return Beyond(json_values(single)[0].as_py())
+
+
+def _has_nested_keys(kind: pa.DataType) -> bool:
+    if pa.types.is_map(kind) and pa.types.is_nested(kind.key_type):
+        return True
+    return any(_has_nested_keys(kind.field(number).type) for number in range(kind.num_fields))

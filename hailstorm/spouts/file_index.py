@@ -4,6 +4,7 @@ New lines are found by looking, and the order in which files are seen is chance.
 lines gets its offsets once, on disk, before anyone is told of them, and keeps them for ever.
 
     <folder>/.hailstorm-files/<pattern>/
+      id             tells this index from one that was made again after it was lost
       files.jsonl    line n is file number n: its name, a checksum of its first bytes, its size if it must not grow
       chunks         40 bytes a chunk: first offset, lines, file number, first byte, end byte; all 64-bit little-endian
 
@@ -17,12 +18,15 @@ import contextlib
 import fcntl
 import json
 import os
+import uuid
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+
+from hailstorm.spouts.durable import sync, write_whole
 
 CHUNK = np.dtype([(name, "<i8") for name in ("first", "lines", "file", "start", "end")])
 Chunks = npt.NDArray[np.void]
@@ -38,14 +42,37 @@ class KnownFile:
     end: int | None  # ... and where its last line ends, after unpacking
 
 
+# The indexes that this process has seen on disk: which one, and how many chunks.
+_synced: dict[str, tuple[int, int]] = {}
+
+
 class FileIndex:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
+    def identity(self) -> str:
+        """Made with the index, by whoever asks first."""
+        path = self._folder / "id"
+        if not path.exists():
+            with self.locked():
+                if not path.exists():
+                    write_whole(path, uuid.uuid4().hex.encode())
+        return path.read_text()
+
     def latest(self) -> int:
-        """The offset after the last line that is known."""
+        """The offset after the last line that is known, also after a power cut.
+
+        A writer may be between writing and syncing, or was killed there: one sync makes good for all since the last.
+        """
         chunks = self.chunks()
-        return int(chunks[-1]["first"] + chunks[-1]["lines"]) if len(chunks) else 0
+        if not len(chunks):
+            return 0
+        place, size = str(self._folder), ((self._folder / "chunks").stat().st_ino, len(chunks))
+        if _synced.get(place) != size:
+            for path in (self._folder / "files.jsonl", self._folder / "chunks", self._folder, self._folder.parent):
+                sync(path)
+            _synced[place] = size
+        return int(chunks[-1]["first"] + chunks[-1]["lines"])
 
     def chunks(self) -> Chunks:
         """All chunks, mapped and not read."""

@@ -7,6 +7,7 @@ driver; tasks only look up. docs/decisions/0010-files-index.md says why it is so
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import re
 import zlib
@@ -20,8 +21,9 @@ import numpy as np
 import pyarrow as pa
 
 from hailstorm.errors import LogError
+from hailstorm.spouts.durable import sync
 from hailstorm.spouts.file_index import Chunks, FileIndex, KnownFile
-from hailstorm.spouts.source import BATCH_ROWS, RECORD, check_range
+from hailstorm.spouts.source import BATCH_ROWS, RECORD, check_folder, check_range
 
 Format = Literal["json", "text", "csv"]
 
@@ -62,23 +64,30 @@ class Files:
     grows: bool = True
     index: str | None = None
 
+    def __post_init__(self) -> None:
+        check_folder(self.path)
+
     @property
     def columns(self) -> None:
         return None
+
+    @property
+    def has_time(self) -> bool:
+        return False
 
     def earliest(self) -> dict[int, int]:
         return {0: 0}
 
     def latest(self) -> dict[int, int]:
-        try:
+        with self._writing_index():
             self._look()
-        except PermissionError as error:
-            raise LogError(
-                20,
-                f"cannot write the index of {self.path}: {error}",
-                hint="Name a folder for it that all can reach: hs.Files(…, index=FOLDER)",
-            ) from error
         return {0: self._index().latest()}
+
+    def identity(self) -> str:
+        """That of the index: it says which line has which offset."""
+        with self._writing_index():
+            self._found()  # says so when there is no such folder
+            return self._index().identity()
 
     def read(self, partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
         if start >= end:
@@ -96,6 +105,13 @@ class Files:
                 for at in range(low, high, BATCH_ROWS):
                     yield records.slice(at, min(BATCH_ROWS, high - at))
 
+    def size(self, partition: int, start: int, end: int) -> int:
+        if start >= end:
+            return 0
+        chunks = self._index().chunks_between(start, end)
+        inside = np.minimum(chunks["first"] + chunks["lines"], end) - np.maximum(chunks["first"], start)
+        return int(((chunks["end"] - chunks["start"]) * inside / chunks["lines"]).sum())
+
     def resolve(self, folder: Path) -> Files:
         index = None if self.index is None else str(folder / self.index)
         return replace(self, path=str(folder / self.path), index=index)
@@ -104,6 +120,17 @@ class Files:
         return {"files": self.path, "format": self.format, "header": self.header, "grows": self.grows}
 
     # --- looking for new lines
+
+    @contextlib.contextmanager
+    def _writing_index(self) -> Iterator[None]:
+        try:
+            yield
+        except PermissionError as error:
+            raise LogError(
+                20,
+                f"cannot write the index of {self.path}: {error}",
+                hint="Name a folder for it that all can reach: hs.Files(…, index=FOLDER)",
+            ) from error
 
     def _look(self) -> None:
         """Give offsets to the complete lines that have none yet, files in order of name."""
@@ -154,7 +181,10 @@ class Files:
         if not found:
             return size - done
         end = found[-1][2]
+        # A power cut must not take back a line that has its offset, whether or not its writer cares.
+        sync(path)
         if file is None:
+            sync(path.parent)
             head = min(_HEAD, size if whole else end)
             checksum = _head_checksum(path, head)
             file = index.add_file(name, head, checksum, size if whole else None, end if whole else None)
@@ -300,12 +330,13 @@ def _complete_lines(path: Path, start: int, whole: bool) -> Iterator[tuple[int, 
     """Chunks of complete lines after `start`: lines, first byte, end byte. A whole file's last line is complete."""
     with _open(path) as file:
         file.seek(start)
-        text = b""
+        rest = 0  # bytes of a line that has not ended yet; they are not looked at again, however long it becomes
         while block := file.read(_CHUNK_BYTES):
-            text += block
-            end = text.rfind(b"\n") + 1
+            end = block.rfind(b"\n") + 1
             if end:
-                yield text.count(b"\n", 0, end), start, start + end
-                start, text = start + end, text[end:]
-        if whole and text:
-            yield 1, start, start + len(text)
+                yield block.count(b"\n", 0, end), start, start + rest + end
+                start, rest = start + rest + end, len(block) - end
+            else:
+                rest += len(block)
+        if whole and rest:
+            yield 1, start, start + rest

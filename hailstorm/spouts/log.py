@@ -1,7 +1,7 @@
 """The embedded log: a folder of Parquet files that several processes may append to and read at once.
 
     <path>/
-      log.json                                     format version, number of partitions
+      log.json                                     format version, number of partitions, the log's id
       p0/00000000000000000000-0000000100.parquet   offset, time, key, value; the name says which offsets
 
 `hs.Log` is this, `hailstorm log` shows it, and spouts read it. Segments never change once they are named, so a range
@@ -14,6 +14,7 @@ import contextlib
 import fcntl
 import json
 import os
+import uuid
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,15 +22,16 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from hailstorm.errors import LogError
+from hailstorm.spouts.durable import sync, write_whole
+from hailstorm.spouts.encode import encoded
 from hailstorm.spouts.segments import PartitionFolder, Segment
-from hailstorm.spouts.source import BATCH_ROWS, RECORD, check_range
+from hailstorm.spouts.source import BATCH_ROWS, RECORD, check_folder, check_range
 
 Row = Any  # text and bytes as they are; anything else as JSON
 
@@ -46,6 +48,7 @@ class Log:
     partitions: int = 1
 
     def __init__(self, path: str | Path, partitions: int = 1) -> None:
+        check_folder(os.fspath(path))
         object.__setattr__(self, "path", os.fspath(path))
         object.__setattr__(self, "partitions", partitions)
 
@@ -55,11 +58,15 @@ class Log:
     def columns(self) -> None:
         return None
 
+    @property
+    def has_time(self) -> bool:
+        return True
+
     def earliest(self) -> dict[int, int]:
         return {p: segments[0].start if segments else 0 for p, segments in self._listing().items()}
 
     def latest(self) -> dict[int, int]:
-        return {p: segments[-1].end if segments else 0 for p, segments in self._listing().items()}
+        return {p: _bounds(self._folder(p).durable())[1] for p in range(self._partitions())}
 
     def read(self, partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
         place = start
@@ -75,11 +82,28 @@ class Log:
                 # A roll-up merged the segment away between the listing and its opening: the records are elsewhere.
                 continue
 
+    def size(self, partition: int, start: int, end: int) -> int:
+        folder = self._folder(partition)
+        held = 0.0
+        for segment in folder.segments():
+            inside = min(end, segment.end) - max(start, segment.start)
+            if inside > 0:
+                held += folder.unpacked(segment) * inside / segment.count
+        return round(held)
+
     def resolve(self, folder: Path) -> Log:
         return replace(self, path=str(folder / self.path))
 
     def describe(self) -> Mapping[str, Any]:
         return {"log": self.path}
+
+    def identity(self) -> str:
+        """Made with the log. Copies of its folder have the same."""
+        id = self._said().get("id")
+        if not id:
+            hint = f"Append to it once more, if only nothing: hailstorm log append {self.path} < /dev/null"
+            raise LogError(60, f"the log {self.path} was made by an older Hailstorm and has no id", hint=hint)
+        return str(id)
 
     # --- writing
 
@@ -95,17 +119,15 @@ class Log:
             root.mkdir(parents=True, exist_ok=True)
             with open(root / ".lock", "a") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
-                there = self._partitions() if self._exists() else 0
-                if there >= partitions:
+                said = self._said() if self._exists() else {"partitions": 0}
+                if said["partitions"] >= partitions and "id" in said:
                     return self
+                partitions = max(partitions, said["partitions"])
                 for partition in range(partitions):
                     (root / f"p{partition}").mkdir(exist_ok=True)
-                hidden = root / ".log.json"
-                with open(hidden, "w") as file:
-                    json.dump({"format": _FORMAT, "partitions": partitions}, file)
-                    file.flush()
-                    os.fsync(file.fileno())
-                hidden.rename(root / "log.json")
+                said = {"format": _FORMAT, "partitions": partitions, "id": said.get("id") or uuid.uuid4().hex}
+                write_whole(root / "log.json", json.dumps(said).encode())
+                sync(root.parent)
         return self
 
     def append(
@@ -124,10 +146,8 @@ class Log:
         more. `time` is the append's, unless given.
         Each partition's part is atomic: after a crash it is there as a whole, or not at all.
         """
-        wanted = max(partitions or self.partitions, (partition or 0) + 1)
-        if not self._exists() or wanted > self._partitions():
-            self.create(wanted)
-        values = [_encoded(row) for row in rows]
+        self._make_for(max(partitions or self.partitions, (partition or 0) + 1))
+        values = [encoded(row) for row in rows]
         keys = [None if key is None else _key(value, key, index) for index, value in enumerate(values)]
         times = _times(time, len(values))
         table = pa.table([times, pa.array(keys, pa.binary()), pa.array(values, pa.binary())], names=RECORD.names[1:])
@@ -142,8 +162,7 @@ class Log:
 
     def append_arrow(self, table: pa.Table, partition: int = 0) -> range:
         """Append many records at once: a table with `value`, and `key` and `time` if there are any."""
-        if not self._exists() or partition >= self._partitions():
-            self.create(max(self.partitions, partition + 1))
+        self._make_for(max(self.partitions, partition + 1))
         given = {name: table[name] for name in table.column_names}
         if "value" not in given or given.keys() - set(RECORD.names[1:]):
             raise LogError(12, f"append_arrow takes the columns value, key and time, not {', '.join(given)}")
@@ -211,22 +230,30 @@ class Log:
         return {partition: self._folder(partition).segments() for partition in range(self._partitions())}
 
     def _shortest(self) -> int:
-        latest = self.latest()
-        return min(latest, key=lambda partition: (latest[partition], partition))
+        ends = {partition: _bounds(segments)[1] for partition, segments in self._listing().items()}
+        return min(ends, key=lambda partition: (ends[partition], partition))
+
+    def _make_for(self, partitions: int) -> None:
+        """See to it that the log is there, with an id, and has at least so many partitions."""
+        if not self._exists() or partitions > self._partitions() or "id" not in self._said():
+            self.create(partitions)
 
     def _exists(self) -> bool:
         return (Path(self.path) / "log.json").exists()
 
     def _partitions(self) -> int:
-        """The number of partitions; raises LogError when this is not a log that we can read."""
+        return int(self._said()["partitions"])
+
+    def _said(self) -> dict[str, Any]:
+        """What log.json says; raises LogError when this is not a log that we can read."""
         try:
-            said = json.loads((Path(self.path) / "log.json").read_bytes())
+            said: dict[str, Any] = json.loads((Path(self.path) / "log.json").read_bytes())
         except (FileNotFoundError, NotADirectoryError):
             hint = f"Make one by appending: hailstorm log append {self.path} < lines"
             raise LogError(1, f"there is no log at {self.path}", hint=hint) from None
         if said["format"] > _FORMAT:
             raise LogError(2, f"the log {self.path} has format {said['format']}; this Hailstorm reads up to {_FORMAT}")
-        return int(said["partitions"])
+        return said
 
 
 def _bounds(segments: list[Segment]) -> tuple[int, int]:
@@ -284,19 +311,13 @@ def _first_since(folder: PartitionFolder, segments: list[Segment], oldest: datet
     return segments[-1].end
 
 
-def _encoded(row: Row) -> bytes:
-    if isinstance(row, bytes):
-        return row
-    return row.encode() if isinstance(row, str) else msgspec.json.encode(row)
-
-
 def _key(value: bytes, field: str, index: int) -> bytes:
     """The value of a field as the record's key: text as it is, anything else as JSON."""
     try:
-        found = msgspec.json.decode(value, type=dict[str, Any])[field]
-    except (msgspec.DecodeError, RecursionError, KeyError):
+        found = json.loads(value)[field]
+    except (ValueError, RecursionError, KeyError, TypeError):
         raise LogError(14, f"row {index} has no field '{field}' to be its key; nothing was appended") from None
-    return found.encode() if isinstance(found, str) else msgspec.json.encode(found)
+    return encoded(found)
 
 
 def _times(time: datetime | Sequence[datetime] | None, count: int) -> pa.Array:

@@ -26,6 +26,7 @@ Rows = Callable[[npt.NDArray[np.int64], int], Mapping[str, Any]]
 
 _COLUMNS = "value BIGINT, at TIMESTAMP"
 _LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
+_COLUMN_BYTES = 16
 _FAR = 1 << 62  # where a log without a limit ends
 
 
@@ -64,6 +65,10 @@ class Rate:
             )
         _moment(self.start)  # a text that is not a time is found now
 
+    @property
+    def has_time(self) -> bool:
+        return True
+
     def earliest(self) -> dict[int, int]:
         return dict.fromkeys(range(self.partitions), 0)
 
@@ -85,6 +90,9 @@ class Rate:
             offsets = np.arange(first, min(first + BATCH_ROWS, end), dtype=np.int64)
             yield self._batch(offsets, partition, schema)
 
+    def size(self, partition: int, start: int, end: int) -> int:
+        return (end - start) * _COLUMN_BYTES * (2 + len(tuple(Schema.parse(self.columns))))
+
     def resolve(self, folder: Path) -> Rate:
         return self
 
@@ -96,6 +104,10 @@ class Rate:
             "start": _moment(self.start).isoformat(),
             "limit": self.limit,
         }
+
+    def identity(self) -> str:
+        """What decides which record is at an offset. A higher limit only makes the log longer."""
+        return f"{self.per_second:g}/{self.partitions}/{_moment(self.start).isoformat()}"
 
     def _schema(self) -> pa.Schema:
         declared = [pa.field(column.name, arrow_type(column.type or "")) for column in Schema.parse(self.columns)]

@@ -21,6 +21,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hailstorm.errors import LogError
+from hailstorm.spouts.durable import sync
 from hailstorm.spouts.source import RECORD
 
 ROW_GROUP = 65_536  # a range of a large segment reads only the groups that it touches
@@ -64,6 +66,18 @@ class PartitionFolder:
         """The live segments, in order, without gaps: one moment of a log that others may be writing."""
         with self._locked(fcntl.LOCK_SH):
             return self._listed()
+
+    def durable(self) -> list[Segment]:
+        """The live segments, all of which a power cut leaves in place.
+
+        A segment's content is on disk before it has its name, but the name may not be: its writer has yet to say so,
+        or was killed before. One sync makes good for all appends since the last look.
+        """
+        inode, segments = self.folder.stat().st_ino, self.segments()
+        if _synced.get(str(self.folder)) != (inode, _end(segments)):
+            self._sync()
+            _synced[str(self.folder)] = (inode, _end(segments))
+        return segments
 
     def append(self, records: pa.Table) -> int:
         """Write the records (`time`, `key`, `value`) after the last one; the offset of the first."""
@@ -109,6 +123,10 @@ class PartitionFolder:
     def bytes(self, segment: Segment) -> int:
         return (self.folder / segment.name).stat().st_size
 
+    def unpacked(self, segment: Segment) -> int:
+        """The bytes of its records in memory, roughly; a segment that was merged away meanwhile has none."""
+        return _unpacked(self.folder / segment.name)
+
     def _listed(self) -> list[Segment]:
         found: list[Segment] = []
         for name in os.listdir(self.folder):
@@ -147,6 +165,7 @@ class PartitionFolder:
             _write(rows, hidden)
             with self._locked(fcntl.LOCK_EX):
                 hidden.rename(self.folder / segment.name)
+                self._sync()  # a power cut must not find the old ones gone and the new one without its name
                 for old in replaced:
                     (self.folder / old.name).unlink()
         finally:
@@ -205,12 +224,20 @@ class PartitionFolder:
             os.close(handle)
 
     def _sync(self) -> None:
-        handle = os.open(self.folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        sync(self.folder)
 
+
+@lru_cache(4096)
+def _unpacked(path: Path) -> int:
+    try:
+        found = pq.read_metadata(path)
+    except FileNotFoundError:
+        return 0
+    return sum(found.row_group(group).total_byte_size for group in range(found.num_row_groups))
+
+
+# The folders that this process has seen on disk: which one, and how far.
+_synced: dict[str, tuple[int, int]] = {}
 
 _NO_RECORDS = pa.schema([field for field in RECORD if field.name != "offset"]).empty_table()
 

@@ -7,7 +7,7 @@ used (a task may run in another process, and the driver's copy is never closed).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -37,11 +37,18 @@ class Source(Protocol):
         With columns, `read` yields `offset`, `time` and these columns instead of key and value.
         """
 
+    @property
+    def has_time(self) -> bool:
+        """Whether records have a time of their own, which is their event time unless the spout names a column."""
+
     def earliest(self) -> Mapping[int, int]:
         """The first offset that can still be read, by partition. Called by the driver, also while others write."""
 
     def latest(self) -> Mapping[int, int]:
-        """The offset after the last record, by partition. New partitions may appear between two calls."""
+        """The offset after the last record that a power cut cannot take back, by partition.
+
+        New partitions may appear between two calls.
+        """
 
     def read(self, partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """The records with start <= offset < end, in order of offset, in batches of at most 100,000 rows.
@@ -52,6 +59,9 @@ class Source(Protocol):
         does not): a clock that names such an offset was formed on another log.
         """
 
+    def size(self, partition: int, start: int, end: int) -> int | None:
+        """Roughly how many bytes a range has, once it is read; None where only reading tells. Asked once per tick."""
+
     def resolve(self, folder: Path) -> Source:
         """This source with relative paths taken from `folder`, the app file's."""
 
@@ -60,20 +70,38 @@ class Source(Protocol):
 
 
 @runtime_checkable
-class LivingSource(Source, Protocol):
-    """What a log of a system of its own can do beyond a source. The negotiator asks with `isinstance`.
+class SingleLog(Source, Protocol):
+    """A source that is one log, with an id: most are. The engine keeps their rosters (`roster.OneLog`)."""
 
-    Such a log changes around us: topics appear, are deleted and made again. So the ledger keeps a *roster* of it (a
-    few texts by number, opaque to the engine) in the commit, beside the clock that counts by the same numbers.
+    def identity(self) -> str:
+        """What tells this log from another one in the same place: made with the log, the same as long as it lives.
+
+        Asked once per tick, and by tasks before they read.
+        """
+
+    def resolve(self, folder: Path) -> SingleLog: ...
+
+
+@runtime_checkable
+class LivingSource(Source, Protocol):
+    """A source that knows which logs it has read: what the engine asks.
+
+    Logs change around us: topics appear, and logs are deleted and made again. So the ledger keeps a *roster* for each
+    spout (a few texts by number, opaque to the engine) in the commit, beside the clock that counts by the same numbers.
     """
 
-    def beginning(self, known: Mapping[int, int]) -> Mapping[int, int]:
-        """Where to begin, by partition, for a topology whose last clock is `known` (empty: it has read nothing)."""
+    def beginning(self, first: bool) -> Mapping[int, int]:
+        """Where to begin with partitions that no commit names. Asked once for each: the answer is committed.
 
-    def roster(self, accept_new: bool = False) -> Mapping[str, str]:
+        `first`: for a topology that starts for the first time; otherwise the partitions have appeared since, and
+        nothing of them may be passed over.
+        """
+
+    def roster(self, spout: str = "SPOUT", accept: bool = False) -> Mapping[str, str]:
         """What to write into the next commit. Grows, and never changes what it had. Asked before a clock is formed.
 
-        Raises LogError when the log is not the one that is remembered, unless the user accepts the loss.
+        Raises LogError when a log is not the one that is remembered, unless the user accepts it. `spout` is for the
+        message.
         """
 
     def remembering(self, roster: Mapping[str, str]) -> LivingSource:
@@ -83,6 +111,18 @@ class LivingSource(Source, Protocol):
         """A commit was made at these offsets. For others to see; may fail without harm."""
 
 
+@runtime_checkable
+class Followed(Protocol):
+    """A log that can be read ahead of ticks, by a worker that stays."""
+
+    def follow(self, positions: Mapping[int, int], wake: Callable[[], None]) -> Mapping[int, int]:
+        """Read on from these positions, beside ticks, and call `wake` from another thread whenever there is more.
+
+        How far it has come by now, by partition: records before that are there for good, and a `read` of them does not
+        wait. Partitions that are not named are not followed at the moment. `read` gives what it always gives.
+        """
+
+
 def holes(source: Source, positions: Mapping[int, int]) -> dict[int, range]:
     """The offsets that were not read yet and are gone, by partition: what `--on-data-loss continue` skips and records.
 
@@ -90,6 +130,16 @@ def holes(source: Source, positions: Mapping[int, int]) -> dict[int, range]:
     """
     earliest = source.earliest()
     return {p: range(start, earliest[p]) for p, start in positions.items() if start < earliest.get(p, start)}
+
+
+def check_folder(path: str) -> None:
+    """An address would be taken for a strange name of a folder, and an empty log would be found there."""
+    if "://" in path:
+        raise LogError(
+            64,
+            f"the log '{path}' is an address, and logs that are files must be in folders, for now",
+            hint="Name a folder that every machine of the run sees, or use hs.Kafka.",
+        )
 
 
 def check_range(log: str, partition: int, start: int, end: int, earliest: int, latest: int) -> None:

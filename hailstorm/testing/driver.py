@@ -7,37 +7,42 @@
         assert driver.table("counts") == [...]         # a table's rows now
 
 It runs the real engine on a real ledger in a temporary folder; only the logs are replaced by embedded ones, and the
-sinks by nothing: what they would get is read from their outboxes.
+sinks by nothing: what they would get is read from their outboxes. `Driver(storm, deliver=True)` keeps the sinks.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from datetime import datetime
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from hailstorm.engine.negotiator import Negotiator
-from hailstorm.engine.session import start_session
+from hailstorm.engine.plan.compiler import compile_topology
+from hailstorm.engine.progress import Summary
+from hailstorm.engine.spark.scratch import scratch_folder
+from hailstorm.engine.spark.session import start_session
+from hailstorm.engine.taps import Nowhere, tap_of, tapped
+from hailstorm.engine.ticks.pacing import PREPARED
+from hailstorm.engine.ticks.replacing import Replacement
 from hailstorm.errors import UsageError
-from hailstorm.ledger.faults import inject
+from hailstorm.faults import inject
+from hailstorm.history.backfill import made_first
+from hailstorm.history.rewind import rewind
 from hailstorm.ledger.ledger import Ledger
 from hailstorm.ledger.reader import open_ledger
-from hailstorm.sinks.sink import Delivery
+from hailstorm.ledger.stores.store import read_table
 from hailstorm.spouts.decode.kafka_columns import in_value
 from hailstorm.spouts.log import Log
 from hailstorm.testing.surrounded import SurroundedLog
 from hailstorm.topology.settings import Settings
 from hailstorm.topology.step import Sink, Spout, Step
 from hailstorm.topology.topology import Topology
-
-_CAPTURE = "captured-"
 
 
 class Crash(Exception):
@@ -51,18 +56,24 @@ class Driver:
         spark: SparkSession | None = None,
         tasks: tuple[int, ...] = (1,),
         settings: Settings | None = None,
+        deliver: bool = False,
+        now: datetime | None = None,
     ) -> None:
-        """`tasks` are the ways to run that pacing may choose from: 1 is prepared, more is planned."""
+        """`tasks` are the ways to run that pacing may choose from: 0 is resident, 1 is prepared, more is planned.
+
+        With `deliver` the topology's own sinks get their rows: some while it runs, all by `stop`. With `now` system
+        time stands still there, until `advance_to`; without, it is the real one.
+        """
         topology.validate()
-        self._folder = tempfile.TemporaryDirectory(prefix="hailstorm-driver-")
+        self._folder = tempfile.TemporaryDirectory(prefix="driver-", dir=scratch_folder())
         self.root = Path(self._folder.name)
-        self._spark = spark or start_session("hailstorm driver", self.root / "spark.log")
-        self._tasks, self._settings = tasks, settings
-        spouts = [step for step in topology.steps if isinstance(step, Spout)]
-        self.logs = {step.name: _log(self.root / "logs" / step.name, step) for step in spouts}
-        for log in self.logs.values():
-            log.create(1)
-        self.topology = _captured(topology.with_steps(self._fed_by_test))
+        self._spark = spark or start_session("hailstorm driver")
+        # Everything is kept: `rows` reads what has been delivered long ago.
+        self._tasks, self._deliver = tasks, deliver
+        self._now = None if now is None else _in_utc(now)
+        self._settings = replace(settings or topology.settings, retention="all")
+        self.logs: dict[str, Log] = {}
+        self.topology = self._surrounded(topology)
         try:
             self._open()
         except BaseException:
@@ -70,26 +81,44 @@ class Driver:
             raise
 
     def feed(
-        self, spout: str, rows: Iterable[Mapping[str, Any] | str | bytes], partition: int = 0, **around: Any
+        self,
+        spout: str,
+        rows: Iterable[Mapping[str, Any] | str | bytes],
+        partition: int = 0,
+        time: datetime | None = None,
+        **around: Any,
     ) -> None:
         """Append rows to a spout's log: dicts become JSON, text and bytes are taken as they are.
 
-        A spout with columns from around the value is told them by name, for all these rows: `kafka_key="a"`.
+        `time` is that of the records; without it, it is now. A spout with columns from around the value is told them
+        by name, for all these rows: `kafka_key="a"`.
         """
         log = self.logs[spout]
         if isinstance(log, SurroundedLog):
             rows = log.wrapped(rows, partition, around)
         elif around:
             raise UsageError(17, f"spout '{spout}' has no column '{next(iter(around))}'")
-        log.append(list(rows), partition=partition, partitions=partition + 1)
+        log.append(list(rows), partition=partition, partitions=partition + 1, time=time or self._now)
 
     def advance(self) -> int:
-        """Read everything that was fed, in as many ticks as pacing makes of it. How many rows it read."""
+        """Read everything that was fed, in as many ticks as pacing makes of it, until nothing is due. How many rows it
+        read."""
         before = self.ledger.head.rows
-        target = self._negotiator.logs.latest()
-        while not self._negotiator.position().covers(target):
+        target = self._negotiator.logs.look(self._negotiator.position()).ends
+        while not self._negotiator.position().covers(target) or self._negotiator.due():
             self._negotiator.tick(target)
         return self.ledger.head.rows - before
+
+    def advance_to(self, now: datetime) -> int:
+        """Let system time pass until then, and advance."""
+        self._now = _in_utc(now)
+        return self.advance()
+
+    def complete(self) -> int:
+        """Read everything, and then do all that has waited for time: no more input will come."""
+        rows = self.advance()
+        self._negotiator.complete()
+        return rows
 
     def crash(self, at: str) -> None:
         """Let the next advance die at a fault point, and start again from the last commit."""
@@ -102,11 +131,45 @@ class Driver:
         else:
             raise AssertionError(f"the advance did not pass '{at}'")
 
+    def restart(
+        self, topology: Topology | None = None, accept: tuple[str, ...] = (), recompute: tuple[str, ...] = ()
+    ) -> None:
+        """Stop the engine and start it again on the same ledger; with another topology, as after an edit of the app.
+
+        `accept` and `recompute` name steps as `run --accept` and `run --recompute` do.
+        """
+        self._negotiator.fail()
+        if topology is not None:
+            topology.validate()
+            self.topology = self._surrounded(topology)
+        self._open(accept, made_first(recompute, lose=True) if recompute else None)
+
+    def backfill(self, step: str) -> None:
+        """Give a step, and what is below it, the past that the logs hold, as `hailstorm backfill` does."""
+        self._negotiator.fail()
+        self._open((), made_first((step,), lose=False))
+
+    def rewind(self, to: int, topology: Topology | None = None, accept: tuple[str, ...] = ()) -> None:
+        """Go back to a commit, as `hailstorm rewind --append keep` does, and start again from there; with another
+        topology, as after an edit of the app."""
+        self._negotiator.fail()
+        if topology is not None:
+            topology.validate()
+            self.topology = self._surrounded(topology)
+        ledger = Ledger(self.ledger.root)
+        plan = compile_topology(self._spark, self.topology, PREPARED)
+        rewind(self._spark, self.topology, ledger, plan, to, "keep", accept)
+        self._open(accept)
+
+    def stop(self) -> Summary:
+        """Stop the engine as a run does at its end: what is committed is delivered. What there is can still be read."""
+        return self._negotiator.stop()
+
     def rows(self, step: str) -> list[dict[str, Any]]:
         """Everything that flowed out of a step, or into a sink, so far. Of tables: changes, with `_kind`."""
-        sink = step if isinstance(self.topology.step(step), Sink) else _CAPTURE + step
+        sink = step if isinstance(self.topology.step(step), Sink) else tap_of(step)
         tables = [
-            pq.read_table(self.ledger.store.path(file.path))
+            read_table(self.ledger.store, file.path)
             for commit in open_ledger(self.ledger.root).commits()
             for file in commit.outbox.get(sink, ())
         ]
@@ -115,7 +178,7 @@ class Driver:
     def table(self, step: str, at: int | None = None) -> list[dict[str, Any]]:
         """A table's rows now, or at a commit, sorted by key."""
         state = open_ledger(self.ledger.root).state(step, at)
-        key = self.topology.step(step).key
+        key = self.topology.step(step).state_key
         rows: list[dict[str, Any]] = state.arrow().to_pylist()
         return sorted(rows, key=lambda row: [repr(row[name]) for name in key])
 
@@ -144,58 +207,36 @@ class Driver:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _open(self) -> None:
+    def _open(
+        self, accept: tuple[str, ...] = (), first: Callable[[Negotiator], Replacement | None] | None = None
+    ) -> None:
         self.ledger = Ledger(self.root / "ledger", create=True)
-        self._negotiator = Negotiator(self._spark, self.topology, self.ledger, self._settings, ways=self._tasks)
-        self._negotiator.start()
+        self._negotiator = Negotiator(
+            self._spark, self.topology, self.ledger, self._settings, accept=accept, ways=self._tasks, now=self._time
+        )
+        self._negotiator.start(replacement=None if first is None else first(self._negotiator))
+
+    def _time(self) -> datetime:
+        return self._now or datetime.now(UTC)
+
+    def _surrounded(self, topology: Topology) -> Topology:
+        """The topology with logs of the driver's own, and everything captured."""
+        for step in topology.steps:
+            if isinstance(step, Spout) and step.name not in self.logs:
+                self.logs[step.name] = _log(self.root / "logs" / step.name, step).create(1)
+        streams = [step.name for step in topology.steps if not isinstance(step, Sink)]
+        return tapped(topology.with_steps(self._fed_by_test), streams)
 
     def _fed_by_test(self, step: Step) -> Step:
         if isinstance(step, Spout):
             return replace(step, source=self.logs[step.name])
-        return replace(step, sink=_Nowhere()) if isinstance(step, Sink) else step
+        return replace(step, sink=Nowhere()) if isinstance(step, Sink) and not self._deliver else step
+
+
+def _in_utc(time: datetime) -> datetime:
+    return time.replace(tzinfo=UTC) if time.tzinfo is None else time
 
 
 def _log(path: Path, spout: Spout) -> Log:
     columns = tuple((column.name, column.type or "") for column in spout.schema)
     return Log(path) if in_value(columns) == columns else SurroundedLog(path)
-
-
-def _captured(topology: Topology) -> Topology:
-    """The topology with a sink on every step, so that what flowed can be read from the ledger."""
-    whole = topology.with_steps(lambda step: step)
-    for step in topology.steps:
-        if not isinstance(step, Sink):
-            whole.add(
-                Sink(
-                    name=_CAPTURE + step.name,
-                    at=step.at,
-                    inputs=(step.name,),
-                    schema=step.schema,
-                    key=step.key,
-                    sink=_Nowhere(),
-                    delivery="exactly-once",
-                )
-            )
-    return whole
-
-
-@dataclass(frozen=True)
-class _Nowhere:
-    """A sink that keeps nothing."""
-
-    keeps_cursor: bool = False
-
-    def open(self, delivery: Delivery) -> None: ...
-
-    def cursor(self) -> int | None:
-        return None
-
-    def deliver(self, commit: int, rows: pa.Table) -> None: ...
-
-    def close(self) -> None: ...
-
-    def resolve(self, folder: Path) -> _Nowhere:
-        return self
-
-    def describe(self) -> Mapping[str, Any]:
-        return {"sink": "nowhere"}

@@ -27,7 +27,8 @@ from hypothesis.strategies import SearchStrategy
 
 from hailstorm.algebra.monoid import AnyMonoid, Monoid, SqlMonoid
 from hailstorm.errors import LawError, Location
-from hailstorm.testing.inputs import arrow_type, canonical, values
+from hailstorm.testing.inputs import canonical, values
+from hailstorm.topology.arrow_types import arrow_type
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -31,7 +31,7 @@ def check_native_laws(
     monoid: SqlMonoid, types: Sequence[str] | None, examples: int, spark: SparkSession | None
 ) -> None:
     if spark is None:
-        from hailstorm.engine.session import start_session
+        from hailstorm.engine.spark.session import start_session
 
         spark = start_session("laws", master="local[2]")
     known = tuple(map(canonical, types)) if types is not None else _accepted_types(monoid)

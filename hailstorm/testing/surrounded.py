@@ -16,7 +16,8 @@ import msgspec
 import pyarrow as pa
 
 from hailstorm.errors import UsageError, suggestion
-from hailstorm.spouts.kafka_reader import METADATA
+from hailstorm.spouts.encode import encoded
+from hailstorm.spouts.kafka.reader import METADATA
 from hailstorm.spouts.log import Log
 from hailstorm.spouts.source import RECORD
 
@@ -46,12 +47,12 @@ class SurroundedLog(Log):
         return [
             msgspec.msgpack.encode(
                 _Record(
-                    value=_bytes(row),
+                    value=encoded(row),
                     topic=around.get("kafka_topic", Path(self.path).name),
                     partition=partition,
-                    key=None if key is None else _bytes(key),
+                    key=None if key is None else encoded(key),
                     time=around.get("kafka_timestamp"),
-                    headers=[(name, None if value is None else _bytes(value)) for name, value in headers.items()],
+                    headers=[(name, None if value is None else encoded(value)) for name, value in headers.items()],
                 )
             )
             for row in rows
@@ -75,10 +76,3 @@ class SurroundedLog(Log):
                 )
             ]
             yield pa.RecordBatch.from_pylist(rows, schema=pa.schema([*RECORD, *METADATA]))
-
-
-def _bytes(value: Any) -> bytes:
-    """Text and bytes as they are, anything else as JSON."""
-    if isinstance(value, bytes):
-        return value
-    return value.encode() if isinstance(value, str) else msgspec.json.encode(value)

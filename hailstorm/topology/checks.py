@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
-from typing import Any, get_args
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, TypeVar, get_args
 
 from hailstorm.errors import Location
 from hailstorm.topology import mistakes
@@ -15,7 +15,10 @@ from hailstorm.topology.groupings import Grouping
 from hailstorm.topology.schema import Schema
 from hailstorm.topology.step import DeliveryMode, OnError
 
+T = TypeVar("T")
+
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
+_TIMES = ("timestamp", "timestamp_ntz", "date")
 _GROUPINGS = ("hs.shuffle(tasks)", "hs.fields(names)", "hs.everyone(tasks)", "hs.one()")
 
 
@@ -44,11 +47,57 @@ def check_columns(doing: str, names: Iterable[str], owner: str, schema: Schema, 
             raise mistakes.unknown_column(doing, name, owner, schema, at)
 
 
+def check_time(step: str, doing: str, column: str, schema: Schema, at: Location) -> None:
+    """A column that says when something happened; its type may be one that only Spark knows."""
+    if schema.type_of(column) not in (*_TIMES, None):
+        why = f"{doing} '{column}', which is not a TIMESTAMP"
+        raise mistakes.wrong_argument(step, why, f"'{step}' has: {schema}", at)
+
+
+def checked_event_time(step: str, column: str | None, schema: Schema, at: Location) -> str | None:
+    """The column of a step that says when its rows happened, if it names one."""
+    if column is not None:
+        doing = "takes its event time from"
+        check_columns(f"step '{step}' {doing}", (column,), step, schema, at)
+        check_time(step, doing, column, schema, at)
+    return column
+
+
+def all_columns(step: str, columns: Mapping[str, T] | None, keywords: Mapping[str, T], at: Location) -> dict[str, T]:
+    """The columns that `select` and `fold` make: those in the dict, then those that are keywords."""
+    if not (columns is None or isinstance(columns, Mapping)):
+        why = f"has columns={mistakes.shown(columns)}, which is not a dict"
+        advice = "`columns` takes names and what they hold. For a column called 'columns': {'columns': ...}."
+        raise mistakes.wrong_argument(step, why, advice, at)
+    for name in columns or {}:
+        if not isinstance(name, str) or not name:
+            raise mistakes.bad_name(f"a column of step '{step}'", name, "a name is text", "", at)
+        if name in keywords:
+            raise mistakes.column_twice(step, name, "one is in `columns`, the other a keyword", at)
+    return {**(columns or {}), **keywords}
+
+
 def check_output_name(step: str, name: str, taken: Collection[str], why: str, at: Location) -> None:
     if name.startswith("_"):
         raise mistakes.reserved_name(f"a column of step '{step}'", name, at)
     if name in taken:
         raise mistakes.column_twice(step, name, why, at)
+
+
+def check_stream(step: str, other: Any, topology: Any, at: Location) -> None:
+    """A stream or table of the same topology, known by its handle's attributes."""
+    if not all(hasattr(other, name) for name in ("step", "topology", "schema")):
+        advice = "Pass the handle of a step: what .spout, .table, .bolt, .fold ... give."
+        raise mistakes.wrong_argument(step, f"got {mistakes.shown(other)}, which is not a stream", advice, at)
+    if other.topology is not topology:
+        raise mistakes.other_topology(step, other.name, at)
+
+
+def check_timed(step: str, what: str, timeless: Iterable[str], at: Location) -> None:
+    """`timeless` are the spouts above the step whose records have no time."""
+    for spout in timeless:
+        advice = f"Its records have no time of their own. Name the column that says it: event_time=... of '{spout}'."
+        raise mistakes.wrong_argument(step, f"{what}, but the rows of '{spout}' have no event time", advice, at)
 
 
 def check_delivery(step: str, value: object, at: Location) -> None:

@@ -19,19 +19,29 @@ from hailstorm.algebra.monoid import AnyMonoid
 from hailstorm.topology.groupings import Grouping
 from hailstorm.topology.schema import Schema
 from hailstorm.topology.step import Sink, Spout, Step
+from hailstorm.topology.times import folds_times
 
 if TYPE_CHECKING:
     from hailstorm.topology.topology import Topology
 
-# Where it stands is no part of what it does; a step's kind is its class, and is added by hand.
-_LEFT_OUT = {"at", "name"}
+# Where it stands, and what its input looks like, is no part of what it does. Its kind is its class, added by hand.
+_LEFT_OUT = {"at", "name", "source_schema"}
+# What steps could not say before: one that does not say it is the step that it was.
+_ADDED_LATER = {"ttl_us", "per", "event_time"}
+_LONGEST_PART = 160  # characters of a part that a commit holds as they are
 # How often, where and how fast results are delivered does not change what they are.
 _LEFT_OUT_OF_SINKS = {"schema", "key", "is_table"}
 
 
 def fingerprint(topology: Topology) -> dict[str, str]:
     """The fingerprint of every step, by name."""
-    return {step.name: _hash(step_identity(step, topology.folder)) for step in topology.steps}
+    return {step.name: _hash(_identity(topology, step)) for step in topology.steps}
+
+
+def _identity(topology: Topology, step: Step) -> dict[str, Any]:
+    # A fold that must know the times of its rows keeps another state than one that need not.
+    times = {"times": True} if folds_times(topology, step) else {}
+    return {**step_identity(step, topology.folder), **times}
 
 
 def step_identity(step: Step, folder: Path) -> dict[str, Any]:
@@ -42,11 +52,25 @@ def step_identity(step: Step, folder: Path) -> dict[str, Any]:
     """
     left_out = _LEFT_OUT | (_LEFT_OUT_OF_SINKS if isinstance(step, Sink) else set())
     values = {field.name: getattr(step, field.name) for field in fields(step) if field.name not in left_out}
+    values = {name: value for name, value in values.items() if name not in _ADDED_LATER or value}
     if isinstance(step, (Spout, Sink)):
         outside = "source" if isinstance(step, Spout) else "sink"
         described = values[outside].describe()
         values[outside] = {key: _from_folder(value, folder) for key, value in described.items()}
     return {"kind": step.kind, **{name: _plain(value) for name, value in values.items()}}
+
+
+def declared_parts(topology: Topology) -> dict[str, dict[str, str]]:
+    """Every step with its parts as people read them, so that one can say which has changed. Long ones are a hash."""
+    return {
+        step.name: {part: _text(value) for part, value in _identity(topology, step).items() if part != "schema"}
+        for step in topology.steps
+    }
+
+
+def _text(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _LONGEST_PART else f"code {hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
 def _hash(identity: dict[str, Any]) -> str:

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hailstorm.topology.step import ArrowBolt, Bolt, Fold, Step, Top
+from hailstorm.topology.picture import svg
+from hailstorm.topology.step import ArrowBolt, Bolt, Distinct, Fold, Ordered, Process, Step, Top
 
 _MERMAID = {"spout": "([{}])", "fold": "[({})]", "top": "[({})]", "sink": "[/{}/]"}
 _DOT = {"spout": "cds", "fold": "cylinder", "top": "cylinder", "sink": "note"}
@@ -65,6 +66,13 @@ class Graph:
             lines.append(f'    "{edge.source}" -> "{edge.target}"{label};')
         return "\n".join([*lines, "}"])
 
+    def svg(self) -> str:
+        """A picture that needs no JavaScript: what notebooks show."""
+        return svg(self, {step.name: describe(step) for step in self.steps})
+
+    def _repr_svg_(self) -> str:
+        return self.svg()
+
     def json(self) -> dict[str, Any]:
         steps = [{"name": s.name, "kind": s.kind, "at": s.at.short, "schema": str(s.schema)} for s in self.steps]
         edges = [{"from": e.source, "to": e.target, "grouping": e.grouping} for e in self.edges]
@@ -91,8 +99,12 @@ def describe(step: Step) -> str:
             return "fold of all"
         case Fold(key=key):
             return f"fold by {', '.join(key)}"
-        case Top(n=n, by=by):
-            return f"top {n} by {by}"
+        case Top(n=n, by=by, per=per):
+            return f"top {n} by {by}" + (f" per {', '.join(per)}" if per else "")
+        case Process(by=by):
+            return f"process by {', '.join(by)}"
+        case Distinct(by=by):
+            return f"distinct by {', '.join(by)}"
         case Bolt(grouping=grouping) | ArrowBolt(grouping=grouping) if grouping is not None:
             return f"{step.kind} {grouping}"
     return step.kind
@@ -105,7 +117,9 @@ def grouping_text(step: Step) -> str:
             return str(grouping)
         case Fold(key=key) if key:
             return f"fields({', '.join(key)})"
-        case Fold() | Top():
+        case Process(by=by) | Distinct(by=by) | Top(per=by) if by:
+            return f"fields({', '.join(by)})"
+        case Fold() | Top() | Ordered():
             return "one()"
     return "local"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from hailstorm.errors import Location, TopologyError, suggestion
+from hailstorm.errors import Location, TopologyError, UnknownNameError, suggestion
 
 if TYPE_CHECKING:
     from hailstorm.topology.schema import Schema
@@ -59,12 +59,12 @@ def stateful_sql(step: str, what: str, at: Location) -> TopologyError:
     return TopologyError(8, f"step '{step}' uses {what}, which needs more than one row", at=at, hint=hint)
 
 
-def nondeterministic_sql(step: str, function: str, at: Location) -> TopologyError:
+def nondeterministic_sql(step: str, what: str, at: Location) -> TopologyError:
     hint = (
         "Ticks are run again after a crash and in audits, and must give the same rows.\n"
         "Use the row's own columns, or the hidden _time, _partition and _offset."
     )
-    return TopologyError(9, f"step '{step}' uses {function}(), which gives another result every time", at=at, hint=hint)
+    return TopologyError(9, f"step '{step}' uses {what}, which gives another result every time", at=at, hint=hint)
 
 
 def other_tables(step: str, what: str, input_name: str, at: Location) -> TopologyError:
@@ -88,13 +88,13 @@ def bad_duration(what: str, text: object, at: Location) -> TopologyError:
     return TopologyError(13, f"{what} is not a duration: {text!r}", at=at, hint=hint)
 
 
-def unknown_setting(name: str, known: Iterable[str], at: Location) -> TopologyError:
+def unknown_setting(name: str, known: Iterable[str], at: Location | None) -> TopologyError:
     known = tuple(known)
     hint = f"The settings are: {', '.join(known)}. {suggestion(name, known)}".rstrip()
     return TopologyError(14, f"there is no setting '{name}'", at=at, hint=hint)
 
 
-def bad_setting(name: str, value: object, takes: str, at: Location) -> TopologyError:
+def bad_setting(name: str, value: object, takes: str, at: Location | None) -> TopologyError:
     return TopologyError(15, f"setting '{name}' cannot be {value!r}", at=at, hint=f"It takes {takes}.")
 
 
@@ -151,6 +151,15 @@ def union_of_tables(step: str, table: str, at: Location) -> TopologyError:
     return TopologyError(24, f"step '{step}' unites '{table}', which is a table", at=at, hint=hint)
 
 
+def bad_window(why: str, advice: str, at: Location) -> TopologyError:
+    return TopologyError(71, why, at=at, hint=advice)
+
+
+def no_event_time(step: str, spout: str, at: Location) -> TopologyError:
+    hint = f"Name the column that says when a row happened: storm.spout('{spout}', ..., event_time='at')."
+    return TopologyError(72, f"step '{step}' goes by event time, and spout '{spout}' has none", at=at, hint=hint)
+
+
 def bad_key(step: str, column: str, why: str, at: Location) -> TopologyError:
     hint = "A key is one column, or a list of different columns, whose values can be compared."
     return TopologyError(25, f"step '{step}' cannot use '{column}' as a key: {why}", at=at, hint=hint)
@@ -175,6 +184,49 @@ def unknown_step(name: str, known: Iterable[str], topology: str, at: Location) -
     known = tuple(known)
     hint = f"It has: {', '.join(known) or 'no steps'}. {suggestion(name, known)}".rstrip()
     return TopologyError(29, f"topology '{topology}' has no step '{name}'", at=at, hint=hint)
+
+
+def unquoted_name(step: str, name: str, better: str, at: Location) -> TopologyError:
+    hint = f"In SQL, a name that is not a plain word stands in backticks: {better}"
+    return TopologyError(30, f"step '{step}' has {name!r} for an expression", at=at, hint=hint)
+
+
+def no_such_name(owner: str, name: str, hint: str, at: Location) -> UnknownNameError:
+    return UnknownNameError(31, f"{owner} has no '{name}'", at=at, hint=hint)
+
+
+def takes_other_arguments(step: str, signature: str, what: str, at: Location) -> TopologyError:
+    hint = f"The function of a bolt is called with {what}, and nothing else. Other values come from around it."
+    return TopologyError(32, f"bolt '{step}' has a function with the arguments {signature}", at=at, hint=hint)
+
+
+def gives_no_rows(step: str, what: str, at: Location) -> TopologyError:
+    hint = 'A row is a dict: return {"word": word}. Several rows are yielded, one by one; no row is None.'
+    return TopologyError(33, f"bolt '{step}' gives {what}, which is not a row", at=at, hint=hint)
+
+
+def gives_other_columns(step: str, why: str, returns: Schema, near: str, at: Location) -> TopologyError:
+    hint = f"It is declared to return: {returns}. {near}".rstrip()
+    return TopologyError(34, f"bolt '{step}' {why}", at=at, hint=hint)
+
+
+def bad_process(step: str, why: str, at: Location, advice: str = "") -> TopologyError:
+    hint = advice or (
+        "A process is a class that says what it keeps and gives, and what it does with a row:\n"
+        "    class Fraud(hs.Process):\n"
+        "        state = Seen  # a dataclass\n"
+        '        returns = "card STRING, reason STRING"\n'
+        "        def on_event(self, key, event, state, timers): ..."
+    )
+    return TopologyError(50, f"process '{step}' {why}", at=at, hint=hint)
+
+
+def bad_state(step: str, why: str, at: Location) -> TopologyError:
+    hint = (
+        "State is a dataclass whose fields have defaults, and are bool, int, float, str, bytes, datetime, date,\n"
+        "Decimal, a list or dict of these, or one of all this `| None`: n: int = 0, last: datetime | None = None."
+    )
+    return TopologyError(51, f"process '{step}' {why}", at=at, hint=hint)
 
 
 def pointer(text: str, position: int, length: int) -> str:

@@ -1,86 +1,85 @@
 """Whole queries of `.sql` steps: `SELECT ... FROM <the step that it reads>`, one row at a time.
 
-`stream.py` calls `query_schema`, the engine `carry_columns`. Queries in FROM, WITH, LATERAL VIEW and UNION ALL are
+`stream.py` calls `checked_query`, the engine `carry_columns`. Queries in FROM, WITH, LATERAL VIEW and UNION ALL are
 fine as long as every table that is named is the input step; joins and what needs other rows are refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
-import sqlglot
-from sqlglot import TokenType, exp
+from sqlglot import exp
 
+from hailstorm.columns import quoted, shown
 from hailstorm.errors import Location, TopologyError
 from hailstorm.topology import checks, mistakes
 from hailstorm.topology.schema import Column, Schema
-from hailstorm.topology.sql import HIDDEN, columns_of, parse_statement, refuse_state
+from hailstorm.topology.sql import HIDDEN, columns_of, parse_statement, refuse_state, unknown_name
+from hailstorm.topology.sql_text import end_of_star, for_spark, froms, replaced
 from hailstorm.topology.sql_types import expression_type
 from hailstorm.topology.step import Step
 
-# What a change of a table carries beside its columns.
-CHANGE = Schema((Column("_kind", "string"), Column("_old", None)))
+
+@dataclass(frozen=True)
+class Query:
+    """A query that was checked: its text for Spark, with all stars written out, and the columns that it gives."""
+
+    text: str
+    schema: Schema
 
 
-def query_schema(query: str, step: str, source: Step, at: Location) -> Schema:
-    """Check a query that reads `source` and nothing else. Gives the columns that come out."""
+def checked_query(query: str, step: str, source: Step, at: Location) -> Query:
+    """Check a query that reads `source` and nothing else."""
     if not isinstance(query, str):
         advice = 'Write SQL in quotes: "SELECT ... FROM ...".'
         raise mistakes.wrong_argument(step, f"got {mistakes.shown(query)}, which is not a query", advice, at)
-    statement = parse_statement(query, step, at)
+    parse_statement(query, step, at)  # mistakes are shown in the text as it was written
+    text = for_spark(query)
+    statement = parse_statement(text, step, at)
     if not isinstance(statement, exp.Query):
         raise mistakes.sql_does_not_parse(step, "it is not a SELECT", query, 0, len(query.split()[0]), at)
-    refuse_state(statement, step, at)
-    reader = _Reader(step, source, at)
+    refuse_state(statement, text, step, at)
+    reader = _Reader(step, source, at, text)
     columns = reader.outputs(statement, {})
     for i, column in enumerate(columns):
         taken = [earlier.name for earlier in columns[:i]]
         checks.check_output_name(step, column.name, taken, "the query selects it twice", at)
-    return Schema(columns)
+    return Query(replaced(text, reader.stars), Schema(columns))
 
 
 def carry_columns(query: str, names: Iterable[str]) -> str:
     """The query with these columns of its input in what it gives, too: how hidden columns pass through SQL.
 
-    Works on queries that `query_schema` has passed. A SELECT with a star carries them already. The rest of the
-    text stays as the user wrote it.
+    Works on queries that `checked_query` has given: no star is left that could carry them already.
     """
     added = "".join(f", {name}" for name in names)
-    places: list[int] = []
-    selects: list[str] = [""]  # by depth of parentheses: the SELECT whose FROM has not come yet
-    before = TokenType.SELECT
-    for token in sqlglot.tokenize(query, dialect="spark"):
-        kind = token.token_type
-        if kind == TokenType.L_PAREN:
-            selects.append("")
-        elif kind == TokenType.R_PAREN:
-            selects.pop()
-        elif kind == TokenType.SELECT:
-            selects[-1] = "plain"
-        elif kind == TokenType.STAR and before in (TokenType.SELECT, TokenType.COMMA, TokenType.DOT):
-            selects[-1] = selects[-1] and "star"
-        elif kind == TokenType.FROM and selects[-1]:
-            if selects[-1] == "plain":
-                places.append(token.start)
-            selects[-1] = ""
-        before = kind
-    for place in reversed(places):
-        query = f"{query[:place]}{added} {query[place:]}"
-    return query
+    return replaced(query, ((place, place, f"{added} ") for place in froms(query)))
 
 
 @dataclass(frozen=True)
 class _Scope:
-    """What a SELECT can name: its columns, hidden ones apart, and the aliases of its tables."""
+    """What a SELECT can name: the columns of each table in its FROM, by alias, and hidden ones."""
 
-    columns: tuple[Column, ...]
+    tables: Mapping[str, tuple[Column, ...]]
     hidden: tuple[Column, ...]
-    aliases: frozenset[str]
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return tuple(column for columns in self.tables.values() for column in columns)
 
     @property
     def visible(self) -> Schema:
         return Schema(self.columns + self.hidden)
+
+    def starred(self, star: exp.Star) -> tuple[Column, ...] | None:
+        """The columns that a star stands for; None for the fields of a struct, which Spark writes out."""
+        owner = star.parent.table if isinstance(star.parent, exp.Column) else ""
+        if owner and owner not in self.tables:
+            return None
+        dropped = {column.name for column in star.args.get("except_") or ()}
+        found = self.tables[owner] if owner else self.columns
+        return tuple(column for column in found if column.name not in dropped)
 
 
 @dataclass(frozen=True)
@@ -88,6 +87,8 @@ class _Reader:
     step: str
     source: Step
     at: Location
+    text: str
+    stars: list[tuple[int, int, str]] = field(default_factory=list)  # where a star stands, and what it stands for
 
     def outputs(self, query: exp.Expr, known: dict[str, tuple[Column, ...]]) -> tuple[Column, ...]:
         """The columns of a query; `known` are the columns of WITH names around it."""
@@ -106,6 +107,7 @@ class _Reader:
             raise mistakes.stateful_sql(self.step, query.key.upper(), self.at)
         scope = self._scope(query, known)
         self._check_columns(query, scope)
+        self._write_out_stars(query, scope)
         return tuple(column for item in query.expressions for column in self._projected(item, scope))
 
     def _scope(self, select: exp.Select, known: dict[str, tuple[Column, ...]]) -> _Scope:
@@ -120,10 +122,10 @@ class _Reader:
             columns = known[table.name]
         elif isinstance(table, exp.Table) and table.name == self.source.name and not table.db:
             columns = self.source.schema.columns
-            hidden = HIDDEN.columns + (CHANGE.columns if self.source.is_table else ())
+            hidden = HIDDEN.columns + (_change(self.source) if self.source.is_table else ())
         else:
             raise self._other(f"reads '{table.sql(dialect='spark')}'")
-        aliases = {table.alias_or_name}
+        tables = {table.alias_or_name: columns}
         joins = select.args.get("joins") or []
         if any(not isinstance(join.this, exp.Lateral) for join in joins):
             raise self._other("joins another table")
@@ -131,35 +133,47 @@ class _Reader:
             alias = lateral.args.get("alias")
             if alias is None or not alias.columns:
                 raise mistakes.unnamed_column(self.step, lateral.this.sql(dialect="spark"), self.at)
-            aliases.add(alias.name)
-            columns += tuple(Column(column.name, None) for column in alias.columns)
-        return _Scope(columns, hidden, frozenset(aliases))
+            tables[alias.name] = tuple(Column(column.name, None) for column in alias.columns)
+        return _Scope(tables, hidden)
 
     def _check_columns(self, select: exp.Select, scope: _Scope) -> None:
         # Spark lets a later expression of a SELECT name an earlier one.
         named = {item.alias for item in select.expressions if isinstance(item, exp.Alias)}
-        inner = [select.args["from_"], *([select.args["with_"]] if select.args.get("with_") else [])]
-        elsewhere = {id(node) for part in inner for query in part.find_all(exp.Query) for node in query.walk()}
+        elsewhere = _of_inner_queries(select)
         if any(query is not select and id(query) not in elsewhere for query in select.find_all(exp.Query)):
             raise self._other("has a query inside an expression")
         for column in columns_of(select):
             if id(column) in elsewhere:  # checked with the columns of its own FROM
                 continue
             names = [part.name for part in column.parts]
-            if len(names) > 1 and names[0] in scope.aliases:
+            if len(names) > 1 and names[0] in scope.tables:
                 names = names[1:]
             if names[0] not in scope.visible and names[0] not in named:
                 doing, owner = f"step '{self.step}' selects", self.source.name
-                raise mistakes.unknown_column(doing, names[0], owner, Schema(scope.columns), self.at)
+                raise unknown_name(doing, names[0], self.step, owner, Schema(scope.columns), self.at)
+
+    def _write_out_stars(self, select: exp.Select, scope: _Scope) -> None:
+        """A star inside a function, too: hidden columns flow beside the others, and no star may show them."""
+        elsewhere = _of_inner_queries(select)
+        for star in select.find_all(exp.Star):
+            columns = scope.starred(star)
+            if id(star) in elsewhere or columns is None:
+                continue
+            start = end = star.meta["start"]
+            owner = star.parent.args["table"] if isinstance(star.parent, exp.Column) else None
+            if owner is not None:
+                start = owner.meta["start"]
+            names = ", ".join(quoted(column.name) for column in columns)
+            self.stars.append((start, end_of_star(self.text, end), names))
 
     def _projected(self, item: exp.Expr, scope: _Scope) -> tuple[Column, ...]:
         """The columns that one expression of a SELECT gives."""
         star = item.this if isinstance(item, exp.Column) else item
         if isinstance(star, exp.Star):
-            if isinstance(item, exp.Column) and item.table not in scope.aliases:
+            columns = scope.starred(star)
+            if columns is None:
                 raise mistakes.unnamed_column(self.step, item.sql(dialect="spark"), self.at)
-            dropped = {column.name for column in star.args.get("except_") or ()}
-            return tuple(column for column in scope.columns if column.name not in dropped)
+            return columns
         if isinstance(item, exp.Aliases):
             return tuple(Column(name.name, None) for name in item.aliases)
         if isinstance(item, (exp.Alias, exp.Column)):
@@ -168,3 +182,17 @@ class _Reader:
 
     def _other(self, what: str) -> TopologyError:
         return mistakes.other_tables(self.step, what, self.source.name, self.at)
+
+
+def _change(table: Step) -> tuple[Column, ...]:
+    """What a change of a table carries beside its columns: `_kind`, and `_old` with the values before."""
+    values = [column for column in table.schema if column.name not in table.key]
+    known = values and all(column.type for column in values)
+    old = f"struct<{','.join(f'{shown(column.name)}:{column.type}' for column in values)}>" if known else None
+    return (Column("_kind", "string"), Column("_old", old))
+
+
+def _of_inner_queries(select: exp.Select) -> set[int]:
+    """The nodes of the queries in FROM and WITH: they are read with the columns of their own FROM."""
+    inner = [select.args["from_"], *([select.args["with_"]] if select.args.get("with_") else [])]
+    return {id(node) for part in inner for query in part.find_all(exp.Query) for node in query.walk()}

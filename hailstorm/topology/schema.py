@@ -2,7 +2,7 @@
 
 A type is Spark's simple string in lower case (`bigint`, `decimal(10,2)`, `array<string>`,
 `struct<a:int,b:string>`), or None where only Spark can tell (the columns of an SQL step); the engine fills
-those in when it compiles. Parsing DDL (ddl.py) here is what lets a topology be built and checked without a JVM.
+those in when it compiles. Reading DDL ourselves (types.py) lets a topology be built and checked without a JVM.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from hailstorm.columns import shown
 from hailstorm.errors import Location
-from hailstorm.topology import ddl
+from hailstorm.topology import mistakes
+from hailstorm.types import Misread, read_columns, spark_type
 
 
 @dataclass(frozen=True)
@@ -21,8 +23,8 @@ class Column:
     nullable: bool = True
 
     def __str__(self) -> str:
-        name = ddl.quoted(self.name)
-        return f"{name} {ddl.shouted(self.type) if self.type else '?'}" + ("" if self.nullable else " NOT NULL")
+        name = shown(self.name)
+        return f"{name} {spark_type(self.type).shouted if self.type else '?'}" + ("" if self.nullable else " NOT NULL")
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,17 @@ class Schema:
 
         Raises TopologyError that points at the wrong word; `at` is the user's line that it shows.
         """
-        return Schema(tuple(Column(*column) for column in ddl.parse_columns(text, at or Location.of_caller())))
+        at = at or Location.of_caller()
+        if not isinstance(text, str):
+            raise mistakes.bad_schema("it is not text", repr(text), 0, 1, 'Write "user STRING, at TIMESTAMP".', at)
+        try:
+            fields = read_columns(text)
+        except Misread as wrong:
+            raise mistakes.bad_schema(wrong.why, text, wrong.position, wrong.length, wrong.advice, at) from None
+        for field in fields:
+            if field.name.startswith("_"):
+                raise mistakes.reserved_name("a column", field.name, at)
+        return Schema(tuple(Column(field.name, str(field.type), field.nullable) for field in fields))
 
     def __iter__(self) -> Iterator[Column]:
         return iter(self.columns)

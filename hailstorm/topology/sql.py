@@ -1,21 +1,30 @@
 """SQL expressions in steps, read without Spark: do they parse, which columns do they name, what type comes out.
 
 `stream.py`, `table.py` and `folding.py` check with it when a step is declared; the engine uses `rewrite_columns`.
-The user's text goes to Spark as it was written: sqlglot only reads it, because its own rendering of a parsed
-query may differ from what Spark would have done with the original. Whole queries are read by `query.py`.
+sqlglot only reads: Spark gets the user's own text (`sql_text.py`). Whole queries are read by `query.py`.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import ParseError, TokenError
 
-from hailstorm.errors import Location
+from hailstorm.columns import quoted
+from hailstorm.errors import Location, TopologyError
 from hailstorm.topology import mistakes
 from hailstorm.topology.schema import Column, Schema
+from hailstorm.topology.sql_text import (
+    WITHOUT_PARENTHESES,
+    as_column,
+    column_named,
+    for_spark,
+    nondeterministic_words,
+    replaced,
+)
 from hailstorm.topology.sql_types import expression_type
 from hailstorm.topology.step import Step
 
@@ -73,32 +82,6 @@ _AGGREGATES = frozenset(
         "any_value",
     }
 )
-_NONDETERMINISTIC = frozenset(
-    {
-        "rand",
-        "random",
-        "randn",
-        "randstr",
-        "uniform",
-        "uuid",
-        "shuffle",
-        "now",
-        "curdate",
-        "current_timestamp",
-        "current_date",
-        "current_time",
-        "current_datetime",
-        "localtimestamp",
-        "localtime",
-        "monotonically_increasing_id",
-        "spark_partition_id",
-        "input_file_name",
-        "input_file_block_start",
-        "input_file_block_length",
-        "current_user",
-        "session_user",
-    }
-)
 _CLAUSES: dict[type[exp.Expr], str] = {
     exp.Window: "a window function (OVER)",
     exp.Distinct: "DISTINCT",
@@ -111,38 +94,51 @@ _CLAUSES: dict[type[exp.Expr], str] = {
     exp.TableSample: "TABLESAMPLE",
 }
 # Single words that are no columns.
-_WORDS = _NONDETERMINISTIC | {"true", "false", "null"}
+_WORDS = WITHOUT_PARENTHESES | {"true", "false", "null"}
 _WRAP = "SELECT "
 
 
-def check_expression(text: str, step: str, doing: str, source: Step, at: Location) -> str | None:
-    """Check an expression over the rows of `source`. Gives its type, or None where only Spark can tell."""
+@dataclass(frozen=True)
+class Expression:
+    """An expression that was checked: its text for Spark, and its type, or None where only Spark can tell."""
+
+    text: str
+    type: str | None
+
+
+def checked_expression(text: str, step: str, doing: str, source: Step, at: Location) -> Expression:
+    """Check an expression over the rows of `source`; `doing` says what the step does with it."""
     visible = source.schema if source.is_table else Schema(source.schema.columns + HIDDEN.columns)
     unknown = f"step '{step}' {doing}"
-    if _is_name(text):
+    if _is_name(text) and (text in visible or text.lower() not in _WORDS):
         if text not in visible:
             raise mistakes.unknown_column(unknown, text, source.name, source.schema, at)
-        return visible.type_of(text)
+        return Expression(as_column(text), visible.type_of(text))
+    if text in source.schema and column_named(text) is None:
+        raise mistakes.unquoted_name(step, text, quoted(text), at)
     node = parse_expression(text, step, at)
     for column in columns_of(node):
         name = column.parts[0].name
         if name not in visible:
-            raise mistakes.unknown_column(unknown, name, source.name, source.schema, at)
-    return expression_type(node, visible)
+            raise unknown_name(unknown, name, step, source.name, source.schema, at)
+    return Expression(for_spark(text), expression_type(node, visible))
+
+
+def unknown_name(doing: str, name: str, step: str, owner: str, schema: Schema, at: Location) -> TopologyError:
+    """No such column; but Spark might know the word as a function."""
+    if name.lower() in WITHOUT_PARENTHESES:
+        return mistakes.nondeterministic_sql(step, name, at)
+    return mistakes.unknown_column(doing, name, owner, schema, at)
 
 
 def rewrite_columns(expression: str, prefix: str) -> str:
-    """The expression with every column read from `prefix`: `n > 3` -> `_old.n > 3`.
+    """The expression, as it was checked, with every column read from `prefix`: `n > 3` -> `_old.n > 3`.
 
     Only columns change: not the parameters of lambdas, not struct fields, not hidden columns.
     """
-    if _is_name(expression):
-        return expression if expression.startswith("_") else f"{prefix}.{expression}"
     columns = columns_of(parse_expression(expression, "?", Location.of_caller()))
     starts = {start_of(column) - len(_WRAP) for column in columns if not column.parts[0].name.startswith("_")}
-    for start in sorted(starts, reverse=True):
-        expression = f"{expression[:start]}{prefix}.{expression[start:]}"
-    return expression
+    return replaced(expression, ((start, start, f"{prefix}.") for start in starts))
 
 
 def parse_expression(text: str, step: str, at: Location) -> exp.Expr:
@@ -151,7 +147,7 @@ def parse_expression(text: str, step: str, at: Location) -> exp.Expr:
         advice = 'Write SQL in quotes: "n > 3".'
         raise mistakes.wrong_argument(step, f"got {mistakes.shown(text)}, which is not an SQL expression", advice, at)
     select = parse_statement(text, step, at, before=_WRAP)
-    refuse_state(select, step, at)
+    refuse_state(select, text, step, at)
     others = [key for key, value in select.args.items() if value and key != "expressions"]
     found = select.expressions if isinstance(select, exp.Select) and not others else []
     if len(found) != 1 or isinstance(found[0], (exp.Alias, exp.Aliases)) or found[0].find(exp.Query, exp.Star):
@@ -186,8 +182,10 @@ def start_of(column: exp.Column) -> int:
     return int(column.parts[0].meta["start"])
 
 
-def refuse_state(node: exp.Expr, step: str, at: Location) -> None:
+def refuse_state(node: exp.Expr, text: str, step: str, at: Location) -> None:
     """Refuse what needs other rows, and what gives another result when it is run again."""
+    for word in nondeterministic_words(text):
+        raise mistakes.nondeterministic_sql(step, word, at)
     for part in node.walk():
         name = _function_name(part)
         for kind, what in _CLAUSES.items():
@@ -195,13 +193,13 @@ def refuse_state(node: exp.Expr, step: str, at: Location) -> None:
                 raise mistakes.stateful_sql(step, what, at)
         if isinstance(part, exp.AggFunc) or name in _AGGREGATES:
             raise mistakes.stateful_sql(step, f"the aggregate {name}()", at)
-        if name in _NONDETERMINISTIC or (name == "unix_timestamp" and not part.args.get("this")):
+        if name in WITHOUT_PARENTHESES:
             raise mistakes.nondeterministic_sql(step, name, at)
 
 
 def _is_name(text: object) -> bool:
     """Whether an expression is just the name of a column, which may be a word of SQL, too: `order`, `like`."""
-    return isinstance(text, str) and text.isidentifier() and text.lower() not in _WORDS
+    return isinstance(text, str) and text.isidentifier()
 
 
 def _function_name(node: exp.Expr) -> str:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from hailstorm.topology import ddl
 from hailstorm.topology.schema import Schema
+from hailstorm.types import Misread, read_type, spark_type
 
 _BOOLEAN = (exp.Predicate, exp.And, exp.Or, exp.Not, exp.Boolean)
 _STRING = (exp.Lower, exp.Upper)
@@ -22,7 +22,7 @@ def expression_type(node: exp.Expr, visible: Schema) -> str | None:
     if isinstance(node, exp.Paren):
         return expression_type(node.this, visible)
     if isinstance(node, exp.Cast):
-        return ddl.read_type(node.to.sql(dialect="spark"))
+        return _declared(node.to.sql(dialect="spark"))
     if isinstance(node, exp.Literal):
         return "string" if node.is_string else "int" if node.name.isdecimal() and len(node.name) < 10 else None
     if isinstance(node, _BOOLEAN):
@@ -37,5 +37,13 @@ def _column_type(column: exp.Column, visible: Schema) -> str | None:
         first, *fields = fields
     type_ = visible.type_of(first) if first in visible else None
     for field in fields:
-        type_ = ddl.struct_fields(type_).get(field) if type_ else None
+        inner = spark_type(type_).fields.get(field) if type_ else None
+        type_ = None if inner is None else str(inner)
     return type_
+
+
+def _declared(text: str) -> str | None:
+    try:
+        return str(read_type(text))
+    except Misread:
+        return None

@@ -1,21 +1,32 @@
 """The steps of a topology: frozen values that name their inputs and remember the user's line.
 
-`Topology` (topology.py) makes them, `engine/plan.py` compiles them; nothing here runs anything.
+`Topology` (topology.py) makes them, `engine/plan/plan.py` compiles them; nothing here runs anything.
 A table step (`is_table`) has a key: what flows out of it are changes, with `_kind` and `_old` beside its columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from hailstorm.algebra.monoid import AnyMonoid
+from hailstorm.clock.windows import Closing, Windows
 from hailstorm.errors import Location
 from hailstorm.topology.groupings import Grouping
+from hailstorm.topology.process import Process as AnyProcess
+from hailstorm.topology.process import has_timers
+from hailstorm.topology.row import Row, Rows
 from hailstorm.topology.schema import Schema
 
+if TYPE_CHECKING:
+    from hailstorm.sinks.sink import Sink as AnySink
+    from hailstorm.spouts.source import Source
+    from hailstorm.topology.state_fields import StateField
+
 OnError = Literal["dead-letter", "fail", "skip"]
+# The name of a decoder, or a function from the bytes of a record to a row, rows or None.
+Decode = str | Callable[[bytes], Mapping[str, object] | Iterable[Mapping[str, object]] | None]
 DeliveryMode = Literal["exactly-once", "at-least-once", "at-most-once"]
 
 
@@ -30,17 +41,68 @@ class Step:
     is_table: bool = False
 
     kind: ClassVar[str] = "step"
+    # Whether it remembers rows from one tick to the next: then a change of it needs a word.
+    keeps_state: ClassVar[bool] = False
+    # Whether the records or rows that it refuses can be read as a stream: `stream.errors`.
+    gives_errors: ClassVar[bool] = False
+
+    @property
+    def clocked_by(self) -> tuple[str, ...]:
+        """The inputs whose watermarks make its own."""
+        return self.inputs
+
+    @property
+    def late_schema(self) -> Schema | None:
+        """The columns of the rows that come too late for it; None where no row can."""
+        return None
+
+    @property
+    def state_key(self) -> tuple[str, ...]:
+        """What its state is kept by, where it has any."""
+        return self.key
+
+    @property
+    def holds(self) -> bool:
+        """Whether it keeps rows until their time has come, so that what is below it must wait, too."""
+        return False
+
+    @property
+    def behind_us(self) -> int:
+        """How far behind the watermark by which it is released a row can be, in microseconds."""
+        return 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Spout(Step):
     kind: ClassVar[str] = "spout"
-    source: Any  # spouts.source.Source; the topology may not import spouts
-    decode: str | Callable[[bytes], Any]
+    gives_errors: ClassVar[bool] = True
+    source: Source
+    decode: Decode
     event_time: str | None
     lateness_ms: int
     idle_ms: int | None
+    max_ahead_ms: int
     on_error: OnError
+
+    @property
+    def decoded(self) -> Schema:
+        """The columns of its records."""
+        return self.schema
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceTable(Spout):
+    """A log that is a table: the newest record of each key. Records for which `deletes` is true remove their key."""
+
+    kind: ClassVar[str] = "table"
+    keeps_state: ClassVar[bool] = True
+    gives_errors: ClassVar[bool] = False
+    records: Schema  # the columns in the order in which records hold them
+    deletes: str | None
+
+    @property
+    def decoded(self) -> Schema:
+        return self.records
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,9 +110,11 @@ class Bolt(Step):
     """A Python function over rows: returns or yields dicts, or None."""
 
     kind: ClassVar[str] = "bolt"
-    function: Callable[[Any], Any]
+    gives_errors: ClassVar[bool] = True
+    function: Callable[[Row], Rows]
     grouping: Grouping | None
     on_error: OnError
+    event_time: str | None = None  # the column that says when a row of it happened; None: as the row that it got
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,9 +122,11 @@ class ArrowBolt(Step):
     """A function over Arrow record batches: batch -> batch, table or an iterable of batches."""
 
     kind: ClassVar[str] = "arrow"
+    gives_errors: ClassVar[bool] = True
     function: Callable[[Any], Any]
     grouping: Grouping | None
     on_error: OnError
+    event_time: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,11 +155,38 @@ class Union(Step):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Output(Step):
+    """One of the named outputs of a step beside its own rows: `hourly.late`."""
+
+    kind: ClassVar[str] = "output"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Fold(Step):
     """A keyed (or, with an empty `key`, global) step whose state is a product of monoids."""
 
     kind: ClassVar[str] = "fold"
+    keeps_state: ClassVar[bool] = True
     monoids: Mapping[str, AnyMonoid]
+    ttl_us: int | None = None  # a key that was not updated for so long in event time is deleted
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowedFold(Fold):
+    """A fold by key and window. Its key ends with `window_start` and `window_end`."""
+
+    windows: Windows | None  # None: sessions
+    gap: int  # of sessions, in microseconds
+    closing: Closing
+    source_schema: Schema  # what late rows look like
+
+    @property
+    def late_schema(self) -> Schema:
+        return self.source_schema
+
+    @property
+    def holds(self) -> bool:
+        return self.closing.emit == "final"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,12 +194,147 @@ class Top(Step):
     """The n first rows of a table by an expression, largest first; its columns are the table's and `rank`."""
 
     kind: ClassVar[str] = "top"
+    keeps_state: ClassVar[bool] = True
     n: int
     by: str
+    per: tuple[str, ...] = ()  # of each group; none: of the whole table
+
+
+@dataclass(frozen=True, kw_only=True)
+class Process(Step):
+    """A user's class over the events and timers of each key. Its own rows are those of `returns`."""
+
+    kind: ClassVar[str] = "process"
+    by: tuple[str, ...]
+    using: type[AnyProcess]
+    fields: tuple[StateField, ...]
+    methods: tuple[Callable[..., Any], ...]  # of the state class
+    outputs: Mapping[str, Schema]
+    on_error: ClassVar[OnError] = "dead-letter"
+
+    @property
+    def state_key(self) -> tuple[str, ...]:
+        return self.by
+
+    @property
+    def holds(self) -> bool:
+        """What a timer gives has the timer's time."""
+        return has_timers(self.using)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Distinct(Step):
+    """The first row of a key, and then none for so long in event time."""
+
+    kind: ClassVar[str] = "distinct"
+    keeps_state: ClassVar[bool] = True
+    by: tuple[str, ...]
+    within_us: int
+
+    @property
+    def state_key(self) -> tuple[str, ...]:
+        return self.by
+
+    @property
+    def late_schema(self) -> Schema:
+        return self.schema
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ordered(Step):
+    """Rows in the order of event time, each when the watermark has reached it."""
+
+    kind: ClassVar[str] = "ordered"
+    keeps_state: ClassVar[bool] = True
+
+    @property
+    def holds(self) -> bool:
+        return True
+
+    @property
+    def late_schema(self) -> Schema:
+        return self.schema
+
+
+@dataclass(frozen=True, kw_only=True)
+class Newest(Step):
+    """A stream as a table: the newest row of each key. Rows for which `deletes` is true remove their key."""
+
+    kind: ClassVar[str] = "table"
+    keeps_state: ClassVar[bool] = True
+    time: str | None  # the column that says since when a row is true; None: its event time
+    deletes: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TwoSided(Step):
+    """What reads a left and a right side, and brings together the rows that are equal in `on`.
+
+    `names` says what the other columns of the right are called in the result.
+    """
+
+    keeps_state: ClassVar[bool] = True
+    on: tuple[tuple[str, str], ...]
+    names: Mapping[str, str]
+    how: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Join(TwoSided):
+    """Pairs of rows of two streams: the right one at most `before_us` before the left one, or `after_us` after it."""
+
+    kind: ClassVar[str] = "join"
+    before_us: int
+    after_us: int
+    both: Schema  # the columns of both sides, which a semi or anti join does not show
+
+    @property
+    def holds(self) -> bool:
+        """Rows of an inner join come out when the second one of a pair comes; others may wait for their bound."""
+        return self.how != "inner"
+
+    @property
+    def behind_us(self) -> int:
+        bounds = {"inner": 0, "right": self.before_us, "full": max(self.before_us, self.after_us)}
+        return bounds.get(self.how, self.after_us)
+
+    @property
+    def late_schema(self) -> Schema:
+        return self.both
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableJoin(TwoSided):
+    """A view of two tables: on both keys, or from columns of the left (`foreign`) to the key of the right."""
+
+    kind: ClassVar[str] = "join"
+    foreign: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lookup(TwoSided):
+    """The rows of a stream with what a table has for them: now, or (`by_time`) at the time of the row."""
+
+    kind: ClassVar[str] = "lookup"
+    by_time: bool
+    rows: Schema  # the columns of the stream
+
+    @property
+    def clocked_by(self) -> tuple[str, ...]:
+        """The newest row of a table is there at any time."""
+        return self.inputs if self.by_time else self.inputs[:1]
+
+    @property
+    def holds(self) -> bool:
+        return self.by_time
+
+    @property
+    def late_schema(self) -> Schema | None:
+        return self.rows if self.by_time else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sink(Step):
     kind: ClassVar[str] = "sink"
-    sink: Any  # sinks.sink.Sink; the topology may not import sinks
+    sink: AnySink
     delivery: DeliveryMode

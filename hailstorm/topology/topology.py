@@ -8,21 +8,32 @@ from __future__ import annotations
 
 import copy
 import importlib
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from hailstorm.errors import Location
 from hailstorm.topology import checks, mistakes
 from hailstorm.topology.durations import milliseconds
 from hailstorm.topology.graph import Graph
+from hailstorm.topology.joining import checked_deletes, key_first, table_key
+from hailstorm.topology.other_words import OF_TOPOLOGIES, unknown_name
 from hailstorm.topology.schema import Schema
-from hailstorm.topology.settings import Settings
-from hailstorm.topology.step import Fold, OnError, Sink, Spout, Step, Top
+from hailstorm.topology.settings import SettingKeywords, Settings
+from hailstorm.topology.step import Decode, Newest, OnError, Output, Process, Sink, SourceTable, Spout, Step
 from hailstorm.topology.stream import Stream
 from hailstorm.topology.table import Table
 
-_TIMES = ("timestamp", "timestamp_ntz", "date")
+if TYPE_CHECKING:
+    from hailstorm.engine.progress import Progress, Summary
+    from hailstorm.history.audit import Audited
+    from hailstorm.history.replay import Replayed
+    from hailstorm.history.rewind import Rewinding
+    from hailstorm.history.trace import Trace
+    from hailstorm.spouts.source import Source
 
 
 class Topology:
@@ -31,7 +42,7 @@ class Topology:
     `folder` is the app file's: relative paths of logs, sinks and the ledger are taken from there.
     """
 
-    def __init__(self, name: str, ledger: str | Path | None = None, **settings: Any) -> None:
+    def __init__(self, name: str, ledger: str | Path | None = None, **settings: Unpack[SettingKeywords]) -> None:
         self.at = Location.of_caller()
         checks.check_name("a topology", name, self.at)
         self.name = name
@@ -44,53 +55,94 @@ class Topology:
     def __repr__(self) -> str:
         return f"Topology({self.name!r}, {len(self._steps)} steps)"
 
-    def ledger_path(self, given: str | Path | None = None) -> Path:
+    def _repr_html_(self) -> str:
+        return f"<p><b>{self.name}</b></p>{self.graph().svg()}"
+
+    if not TYPE_CHECKING:  # for type checkers a wrong name is a mistake
+
+        def __getattr__(self, name):
+            raise unknown_name("a Topology", name, OF_TOPOLOGIES, dir(type(self)), ".")
+
+    def ledger_address(self, given: str | Path | None = None) -> str:
         """Where the ledger is: as told, else as the topology says, else `.hailstorm/<name>` beside the app file."""
         if given is not None:
-            return Path(given)
-        return self.folder / (self.ledger if self.ledger is not None else f".hailstorm/{self.name}")
+            return str(given)
+        if self.ledger is not None and "://" in str(self.ledger):
+            return str(self.ledger)
+        return str(self.folder / (self.ledger if self.ledger is not None else f".hailstorm/{self.name}"))
 
     def spout(
         self,
         name: str,
-        source: Any,
+        source: Source,
         *,
         schema: str | None = None,
-        decode: str | Callable[[bytes], Any] = "json",
+        decode: Decode = "json",
         event_time: str | None = None,
         lateness: str = "0 seconds",
         idle: str | None = None,
+        max_ahead: str = "1 day",
         on_error: OnError = "dead-letter",
     ) -> Stream:
         """Read a log. `schema` may be left out when the source knows its columns.
 
         `event_time` names the column that says when a row happened; without it, that is the record's own time.
-        Rows may come up to `lateness` out of order; a partition that is silent for `idle` holds nothing back.
+        Rows may come up to `lateness` out of order; a partition that is silent for `idle` holds nothing back. A row
+        that claims to be more than `max_ahead` past the wall clock is a dead letter, or it would push the watermark
+        away for good.
         """
         at = Location.of_caller()
-        advice = 'Pass one: hs.Log("data/tweets"), hs.Files("data/*.csv"), hs.Rate(...).'
-        checks.check_has_methods(name, source, ("earliest", "latest", "read"), "source", advice, at)
-        if not (isinstance(decode, str) or callable(decode)):
-            raise mistakes.bad_option(name, "decode", decode, ("json", "a function from bytes to a dict"), at)
-        columns = self._spout_schema(name, source, schema, at)
-        if event_time is not None:
-            checks.check_columns(f"spout '{name}' takes its event time from", (event_time,), name, columns, at)
-            if columns.type_of(event_time) not in _TIMES:
-                why = f"takes its event time from '{event_time}', which is not a TIMESTAMP"
-                raise mistakes.wrong_argument(name, why, f"'{name}' has: {columns}", at)
         step = Spout(
             name,
             at,
             (),
-            columns,
+            self._spout_schema(name, source, schema, at),
             source=source,
-            decode=decode,
-            event_time=event_time,
-            lateness_ms=milliseconds(lateness, f"lateness of spout '{name}'", at),
-            idle_ms=None if idle is None else milliseconds(idle, f"idle of spout '{name}'", at),
-            on_error=checks.checked_on_error(name, on_error, at),
+            **self._reading(name, decode, event_time, lateness, idle, max_ahead, on_error, at),
         )
+        checks.checked_event_time(name, event_time, step.schema, at)
         return self.add_stream(step)
+
+    def table(
+        self,
+        name: str,
+        source: Source,
+        *,
+        schema: str | None = None,
+        key: str | Sequence[str],
+        decode: Decode = "json",
+        deletes: str | None = None,
+        event_time: str | None = None,
+        lateness: str = "0 seconds",
+        idle: str | None = None,
+        max_ahead: str = "1 day",
+        on_error: OnError = "dead-letter",
+    ) -> Table:
+        """Read a log as a table: the newest record of each key, by event time; of equal times, the later record.
+
+        A record for which the predicate `deletes` is true removes its key, as does a Kafka record without a value:
+        then the key columns come from its key. Records with a null in the key are dead letters. The other words are
+        those of `spout`.
+        """
+        at = Location.of_caller()
+        records = self._spout_schema(name, source, schema, at)
+        step = SourceTable(
+            name,
+            at,
+            (),
+            records,
+            is_table=True,
+            source=source,
+            records=records,
+            deletes=None,
+            **self._reading(name, decode, event_time, lateness, idle, max_ahead, on_error, at),
+        )
+        checks.checked_event_time(name, event_time, step.schema, at)
+        columns = table_key(name, key, step, at)
+        gone = checked_deletes(name, deletes, step, at)
+        return self.add_table(
+            replace(step, schema=key_first(name, step.schema, columns, at), key=columns, deletes=gone)
+        )
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -98,16 +150,28 @@ class Topology:
         return tuple(self._steps.values())
 
     def step(self, name: str) -> Step:
+        """The step of this name. Raises TopologyError with what there is."""
         if name not in self._steps:
             raise mistakes.unknown_step(name, self._steps, self.name, Location.of_caller())
         return self._steps[name]
 
     def consumers(self, name: str) -> tuple[Step, ...]:
+        """The steps that read this one, in the order of declaration."""
         return tuple(step for step in self.steps if name in step.inputs)
+
+    def timeless(self, name: str) -> tuple[str, ...]:
+        """The spouts above a step whose records have no event time."""
+        step = self.step(name)
+        if isinstance(step, Spout):
+            return () if step.event_time is not None or step.source.has_time else (name,)
+        if isinstance(step, Newest) and step.time is not None:
+            return ()
+        return tuple(dict.fromkeys(spout for above in step.inputs for spout in self.timeless(above)))
 
     def add(self, step: Step) -> Step:
         """Add a step; `Stream` and `Table` call this, people call those."""
-        checks.check_name(f"a {step.kind}", step.name, step.at)
+        if not isinstance(step, Output):  # whose name is made of its step's and its own, with a dot
+            checks.check_name(f"a {step.kind}", step.name, step.at)
         if step.name in self._steps:
             numbers = (f"{step.name}_{number}" for number in range(2, len(self._steps) + 3))
             better = next(name for name in numbers if name not in self._steps)
@@ -119,9 +183,18 @@ class Topology:
         return step
 
     def add_stream(self, step: Step) -> Stream:
+        """Add a step out of which rows flow."""
         return Stream(self, self.add(step).name)
 
+    def add_output(self, step: Step, output: str, schema: Schema) -> Stream:
+        """The named output of a step; the same one, however often it is asked for."""
+        name = f"{step.name}.{output}"
+        if name in self._steps:
+            return Stream(self, name)
+        return self.add_stream(Output(name, step.at, (step.name,), schema))
+
     def add_table(self, step: Step) -> Table:
+        """Add a step out of which changes flow."""
         return Table(self, self.add(step).name)
 
     def with_steps(self, change: Callable[[Step], Step]) -> Topology:
@@ -130,27 +203,168 @@ class Topology:
         changed._steps = {name: change(step) for name, step in self._steps.items()}
         return changed
 
+    def only(self, names: Iterable[str]) -> Topology:
+        """The same topology with these steps and all that they read, and no others."""
+        wanted = set(names)
+        for step in reversed(self.steps):
+            if step.name in wanted:
+                wanted.update(step.inputs)
+        part = copy.copy(self)
+        part._steps = {name: step for name, step in self._steps.items() if name in wanted}
+        return part
+
     def validate(self) -> None:
         """What only the whole topology can tell. Raises TopologyError; the engine calls it before a run."""
         if not any(isinstance(step, Spout) for step in self.steps):
             raise mistakes.no_spout(self.name, self.at)
         for step in self.steps:
-            if not isinstance(step, (Fold, Top, Sink)) and not self.consumers(step.name):
+            is_end = isinstance(step, Sink | Output | Process) or (step.is_table and step.keeps_state)
+            if not is_end and not self.consumers(step.name):
                 raise mistakes.no_consumer(step.name, step.kind, step.at)
 
     def graph(self) -> Graph:
+        """The picture: `.text()`, `.mermaid()`, `.dot()`, `.json()`; in a notebook it shows itself."""
         return Graph.of_steps(self.name, self.steps)
 
-    def run(self, **options: Any) -> Any:
-        """Run until stopped: what `hailstorm run app.py` does. Options are those of `engine.run.run_topology`."""
-        # The engine needs Spark and the topology does not, so it comes in only now.
-        return importlib.import_module("hailstorm.engine.run").run_topology(self, **options)
+    def run(
+        self,
+        *,
+        ledger: str | Path | None = None,
+        until: str = "never",
+        complete: bool = False,
+        every: str | None = None,
+        master: str | None = None,
+        conf: Mapping[str, str] | None = None,
+        accept: Sequence[str] = (),
+        recompute: Sequence[str] = (),
+        backfill: Sequence[str] = (),
+        on_data_loss: Literal["fail", "continue"] = "fail",
+        on_progress: Callable[[Progress], None] | None = None,
+        stop: threading.Event | None = None,
+    ) -> Summary:
+        """Run until stopped (Ctrl-C), as `hailstorm run app.py` does, with its progress. Gives what was done.
 
-    def _spout_schema(self, name: str, source: Any, schema: str | None, at: Location) -> Schema:
+        `ledger` is where the state is kept, if not where the topology says. `until` is `"never"`, `"caught-up"` (with
+        the logs as they end now) or a clock as JSON. `complete` says that there will be no more than that: all that
+        waits for time is done at the end. `every` is the least time from one tick to the next: `"1s"`.
+        `master` and `conf` are Spark's. `accept` names steps whose change is accepted with the state that they have,
+        `recompute` those whose state is made again first, and `backfill` those that get their past beside the run.
+        `on_data_loss="continue"` goes on where records are gone before they were read. `on_progress` is called for
+        every tick, and then nothing is printed. Setting `stop` ends the run after its tick. Raises HailstormError.
+
+        When a sink has not got everything at the end, a script ends with exit code 3, as the command does; at a
+        prompt, and with `on_progress`, `undelivered` of the answer says so.
+        """
+        watching = {} if on_progress is None else {"on_progress": on_progress}
+        # Running needs Spark and the topology does not, so it comes in only now.
+        summary: Summary = importlib.import_module("hailstorm.cli.run").run_in_script(
+            self,
+            ledger=ledger,
+            until=until,
+            complete=complete,
+            every=every,
+            master=master,
+            conf=conf,
+            accept=tuple(accept),
+            recompute=tuple(recompute),
+            backfill=tuple(backfill),
+            on_data_loss=on_data_loss,
+            stop=stop,
+            **watching,
+        )
+        return summary
+
+    def rewind(
+        self,
+        to: int | str | datetime,
+        *,
+        ledger: str | Path | None = None,
+        append: Literal["refuse", "keep"] = "refuse",
+        accept: Sequence[str] = (),
+        on_data_loss: Literal["fail", "continue"] = "fail",
+        dry_run: bool = False,
+    ) -> Rewinding:
+        """Go back to an earlier moment, as `hailstorm rewind app.py --to WHEN --yes` does. Gives what was done, or with
+        `dry_run` what would be done.
+
+        `to` is a commit's number, the name of a snapshot, a clock as JSON, a time, or `"latest-5"`. `append="keep"`
+        leaves sinks of streams with the rows that they have got since; they get those again. `accept` names steps whose
+        code has changed since then. The topology must not be running. Raises HailstormError.
+        """
+        history = importlib.import_module("hailstorm.history.rewind")
+        if dry_run:
+            found: Rewinding = history.look_back_at(self, to, ledger)
+            return found
+        done: Rewinding = history.rewind_topology(
+            self, to, ledger=ledger, append=append, accept=tuple(accept), on_data_loss=on_data_loss
+        )
+        return done
+
+    def audit(
+        self,
+        *steps: str,
+        at: int | str | datetime | None = None,
+        since: int | str | datetime | None = None,
+        ledger: str | Path | None = None,
+    ) -> tuple[Audited, ...]:
+        """Compute the state of these steps, or of all, once more from the logs, and compare it with the ledger, as
+        `hailstorm audit app.py` does. Works beside a run.
+
+        `at` is the moment that is audited. With `since` the state of then is believed, and what came later is computed.
+        """
+        looking_back = importlib.import_module("hailstorm.history.looking_back")
+        found: tuple[Audited, ...] = looking_back.audit(self, steps=steps, at=at, since=since, ledger=ledger)
+        return found
+
+    def replay(
+        self,
+        since: int | str | datetime,
+        until: int | str | datetime | None = None,
+        *,
+        ledger: str | Path | None = None,
+    ) -> Replayed:
+        """Run the commits after `since`, up to `until`, again, and compare with what was committed."""
+        looking_back = importlib.import_module("hailstorm.history.looking_back")
+        found: Replayed = looking_back.replay(self, since=since, until=until, ledger=ledger)
+        return found
+
+    def trace(self, record: str, *, ledger: str | Path | None = None) -> Trace:
+        """What became of one record, `"tweets/0@1200"`: its tuples, the keys it changed, and what left for sinks."""
+        looking_back = importlib.import_module("hailstorm.history.looking_back")
+        found: Trace = looking_back.trace(self, record, ledger=ledger)
+        return found
+
+    def _reading(
+        self,
+        name: str,
+        decode: Decode,
+        event_time: str | None,
+        lateness: str,
+        idle: str | None,
+        max_ahead: str,
+        on_error: OnError,
+        at: Location,
+    ) -> dict[str, Any]:
+        """How a log is read, checked."""
+        if not (isinstance(decode, str) or callable(decode)):
+            raise mistakes.bad_option(name, "decode", decode, ("json", "a function from bytes to a dict"), at)
+        return {
+            "decode": decode,
+            "event_time": event_time,
+            "lateness_ms": milliseconds(lateness, f"lateness of spout '{name}'", at),
+            "idle_ms": None if idle is None else milliseconds(idle, f"idle of spout '{name}'", at),
+            "max_ahead_ms": milliseconds(max_ahead, f"max_ahead of spout '{name}'", at),
+            "on_error": checks.checked_on_error(name, on_error, at),
+        }
+
+    def _spout_schema(self, name: str, source: Source, schema: str | None, at: Location) -> Schema:
+        advice = 'Pass one: hs.Log("data/tweets"), hs.Files("data/*.csv"), hs.Rate(...).'
+        checks.check_has_methods(name, source, ("earliest", "latest", "read"), "source", advice, at)
         own = source.columns
-        if schema is None and own is None:
+        wanted = own if schema is None else schema
+        if wanted is None:
             raise mistakes.no_schema(name, "has no schema", at)
-        declared = Schema.parse(own if schema is None else schema, at)
-        if own is not None and schema is not None and declared != Schema.parse(own, at):
+        declared = Schema.parse(wanted, at)
+        if own is not None and declared != Schema.parse(own, at):
             raise mistakes.no_schema(name, f"declares columns that its source does not have; it has: {own}", at)
         return declared

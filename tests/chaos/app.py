@@ -15,7 +15,7 @@ import hailstorm as hs
 
 CALLS = Path(__file__).parent / "out/calls.jsonl"
 
-storm = hs.Topology("storm", max_tick_rows=80, ledger="ledger", publish="100 ms")
+storm = hs.Topology("storm", max_tick_rows=80, ledger="ledger", publish="100 ms", retention="all")
 events = storm.spout(
     "events",
     hs.Log("events"),

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from hailstorm.ledger.faults import FAULT_POINTS
+from hailstorm.faults import RUN_POINTS
 from tests.chaos.conftest import MakeWorld
 from tests.chaos.judge import judge, judge_the_end
 from tests.chaos.jvm import WarmJvm
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.chaos, pytest.mark.spark]
 
 
 @pytest.mark.parametrize("number", [1, 3])
-@pytest.mark.parametrize("point", sorted(FAULT_POINTS))
+@pytest.mark.parametrize("point", sorted(RUN_POINTS))
 def test_a_kill_at_a_fault_point_loses_and_doubles_nothing(old_world: World, point: str, number: int) -> None:
     with old_world.feeding():
         old_world.killed_itself(old_world.start(fault=f"{point}:{number}"))

@@ -40,7 +40,7 @@ def test_when_workers_are_killed_the_tick_is_tried_again(new_world: MakeWorld) -
         driver = world.start()
         for _ in range(3):
             world.wait_for_commits(driver, 2)
-            os.kill(part(world, driver, "hailstorm.engine.daemon"), signal.SIGKILL)
+            os.kill(part(world, driver, "hailstorm.engine.spark.daemon"), signal.SIGKILL)
             world.kills += 1
         world.wait_for_commits(driver, 2)
         driver.send_signal(signal.SIGTERM)

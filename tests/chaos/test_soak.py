@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from hailstorm.ledger.faults import FAULT_POINTS
+from hailstorm.faults import RUN_POINTS
 from tests.chaos.conftest import MakeWorld
 from tests.chaos.judge import judge, judge_the_end
 from tests.chaos.jvm import WarmJvm
@@ -27,7 +27,7 @@ def test_a_world_survives_many_kills(new_world: MakeWorld, jvm: WarmJvm, number:
         for _ in range(KILLS):
             match chance.choice(["point", "point", "moment", "start"]):
                 case "point":
-                    point = chance.choice(sorted(FAULT_POINTS))
+                    point = chance.choice(sorted(RUN_POINTS))
                     world.killed_itself(world.start(fault=f"{point}:{chance.randint(1, 8)}"))
                 case "moment":
                     driver = world.start()

@@ -13,9 +13,10 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from hailstorm.ledger.stores import open_store
 from hailstorm.spouts import Log
 from tests.chaos.jvm import QUICK, WarmJvm
 from tests.chaos.oracle import some_records
@@ -29,10 +30,20 @@ Driver = subprocess.Popen[bytes]
 
 
 class World:
-    def __init__(self, folder: Path, seed: int, jvm: WarmJvm | None = None) -> None:
-        """With a `jvm` every driver uses that one; without, each starts its own."""
+    def __init__(
+        self,
+        folder: Path,
+        seed: int,
+        jvm: WarmJvm | None = None,
+        ledger: str | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """With a `jvm` every driver uses that one; without, each starts its own. A `ledger` elsewhere is found with
+        what the environment says, by drivers and by their workers."""
         self.folder, self.chance, self.jvm = folder, random.Random(seed), jvm
         self.ledger = folder / "ledger"
+        self.address, self.environment = ledger or str(self.ledger), dict(environment or {})
+        self.store = open_store(self.address)
         self.log = Log(folder / "events", partitions=2)
         self.log.create()
         self.records: dict[tuple[int, int], bytes] = {}  # what was appended, by partition and offset
@@ -78,9 +89,12 @@ class World:
         mark = uuid.uuid4().hex
         self._marks.append(mark)
         marks = {"HAILSTORM_FAULT": fault, "HAILSTORM_CHAOS": mark, "HAILSTORM_PAUSE": "yes" if pause else ""}
-        environment = {**os.environ, **marks, **(QUICK if self.jvm is None else self.jvm.environment())}
+        quick = QUICK if self.jvm is None else self.jvm.environment()
+        environment = {**os.environ, **marks, **quick, **self.environment}
         script = [sys.executable, str(HERE / "driver_process.py")]
-        command = [*script, "run", "app.py", "--until", until, *OPTIONS, *options]
+        command = [*script, "run", "app.py", "--ledger", self.address, "--until", until, *OPTIONS, *options]
+        for name, value in self.environment.items():
+            command += ["--conf", f"spark.executorEnv.{name}={value}"]
         with self._output(len(self.drivers)).open("wb") as output:
             process = subprocess.Popen(
                 command, cwd=self.folder, env=environment, stdout=output, stderr=output, start_new_session=True
@@ -133,12 +147,18 @@ class World:
     # Progress
 
     def commits(self) -> int:
-        return len(list((self.ledger / "commits").glob("[0-9]*.json")))
+        """The number of the newest commit: older ones may be in packs."""
+        return max(map(int, self._numbers()), default=0)
+
+    def _numbers(self) -> list[str]:
+        names = (name.partition(".") for name in self.store.list("commits"))
+        return [number for number, _, kind in names if kind == "json"]
 
     def committed(self) -> int:
         """How many records the newest commit has read."""
-        newest = max((self.ledger / "commits").glob("[0-9]*.json"), default=None)
-        return sum(json.loads(newest.read_bytes())["to"].get("events", {}).values()) if newest else 0
+        newest = max(self._numbers(), default=None)
+        data = None if newest is None else self.store.get(f"commits/{newest}.json")
+        return sum(json.loads(data)["to"].get("events", {}).values()) if data else 0
 
     def wait_for_commits(self, process: Driver, more: int) -> None:
         wanted = self.commits() + more

@@ -1,4 +1,7 @@
-"""The servers that connectors are tested against: each is started when a test first asks, once for the whole run."""
+"""The servers that connectors are tested against: each is started when a test first asks, once for the whole run.
+
+The tests of one server run in one process, also when there are several: see tests/conftest.py.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,6 @@ from tests.connectors.kafka_topics import Topics
 from tests.connectors.servers.kafka import KafkaServer
 from tests.connectors.servers.postgres import PostgresServer
 from tests.connectors.servers.redis import RedisServer
-from tests.connectors.tally import FAULTS, summary
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if FAULTS:
-        terminalreporter.write_line(summary())
 
 
 @pytest.fixture(scope="session")

@@ -22,10 +22,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from hailstorm.engine.delivery import Deliverer, SinkState
-from hailstorm.engine.outbox import LedgerOutbox
+from hailstorm import faults
+from hailstorm.engine.delivery.courier import SinkState
+from hailstorm.engine.delivery.deliverer import Deliverer
+from hailstorm.engine.delivery.outbox import LedgerOutbox
 from hailstorm.errors import Location
-from hailstorm.ledger import faults
 from hailstorm.ledger.commit import DataFile
 from hailstorm.ledger.ledger import Ledger, next_commit
 from hailstorm.sinks.sink import Sink
@@ -61,7 +62,7 @@ class Outgoing:
         return number
 
     def cursor(self, sink: str = "board") -> int:
-        return self.ledger.load_cursor(sink)
+        return self.ledger.cursors.load(sink).commit
 
     def letters(self) -> list[dict[str, Any]]:
         return [row for table in self.ledger.rejected() for row in table.to_pylist()]
@@ -94,7 +95,9 @@ def _finish_with(fault: str, pause: bool, folder: Path, sinks: tuple[step.Sink, 
 
 def board(sink: Sink, mode: str = "exactly-once", key: tuple[str, ...] = ("word",), name: str = "board") -> step.Sink:
     where = Location("app.py", 3)
-    return step.Sink(name, where, ("counts",), SCHEMA, key=key, sink=sink, delivery=mode)  # type: ignore[arg-type]
+    return step.Sink(  # type: ignore[arg-type]
+        name, where, ("counts",), SCHEMA, key=key, is_table=bool(key), sink=sink, delivery=mode
+    )
 
 
 @contextmanager

@@ -8,16 +8,19 @@ records at the end of a partition, visible when it returns) and the two flags be
 from __future__ import annotations
 
 import itertools
+import os
 import pickle
 import random
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Protocol
 
 import pyarrow as pa
 import pytest
 
 from hailstorm.errors import LogError
+from hailstorm.spouts.roster import living
 from hailstorm.spouts.source import BATCH_ROWS, RECORD, Source
 
 
@@ -30,6 +33,12 @@ class Harness(Protocol):
 
     def append(self, rows: list[bytes], partition: int) -> None:
         """Put records at the end of a partition. What they hold is up to a log that computes its own."""
+
+    def remake(self) -> None:
+        """Put another log in the same place."""
+
+    def forget(self) -> list[Path]:
+        """Let the next `latest()` be as in a new process. What it must sync, or `pytest.skip` where nothing is ours."""
 
     def expire(self) -> None:
         """Make the first records of partition 0 unreadable; `pytest.skip` where records never go away."""
@@ -192,6 +201,63 @@ class LogContract:
         end = source.latest()[0]
         with pytest.raises(LogError, match=f"ends at {end}"):
             list(source.read(0, end - 1, end + 10))
+
+    def test_where_new_partitions_begin_passes_over_nothing(self, harness: Harness) -> None:
+        harness.append(some(5), 0)
+        source = living(harness.make())
+        source = source.remembering(source.roster())
+        assert source.beginning(first=False) == source.earliest()
+        assert source.beginning(first=True).keys() == source.latest().keys()
+
+    def test_the_same_log_has_the_same_roster_and_another_one_in_its_place_needs_a_word(self, harness: Harness) -> None:
+        harness.append(some(5), 0)
+        roster = living(harness.make()).roster()
+        harness.append(some(5), 0)
+        source = living(harness.make()).remembering(roster)
+        assert source.roster() == roster
+        assert source.latest()[0] >= source.earliest()[0] + 10
+        harness.remake()
+        harness.append(some(7, "other"), 0)
+        source = living(harness.make()).remembering(roster)
+        with pytest.raises(LogError, match="--accept words"):
+            source.roster("words")
+        accepted = source.remembering(source.roster("words", accept=True))
+        assert accepted.roster() == accepted.remembering(accepted.roster()).roster()
+        earliest, latest = accepted.earliest(), accepted.latest()
+        assert set(earliest) == set(latest) == {10_000 + p for p in range(harness.partitions)}
+        assert accepted.beginning(first=False) == earliest
+        assert len(read(accepted, 10_000, earliest[10_000], latest[10_000])) >= 7
+        with pytest.raises(LogError):
+            list(accepted.read(0, 0, 1))  # of the old log: the new one's records must not be taken for its
+
+    def test_an_end_that_is_shown_survives_a_power_cut(self, harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+        harness.append(some(5), 0)
+        with monkeypatch.context() as killed:  # a writer that does not get as far as syncing
+            killed.setattr(os, "fsync", lambda handle: None)
+            harness.append(some(5), 0)
+        needed = harness.forget()
+        synced: set[str] = set()
+        sync = os.fsync
+
+        def recorded(handle: int) -> None:
+            sync(handle)
+            synced.add(os.readlink(f"/proc/self/fd/{handle}"))
+
+        monkeypatch.setattr(os, "fsync", recorded)
+        source = harness.make()
+        assert source.latest()[0] == 10
+        assert {str(path) for path in needed} <= synced
+        synced.clear()
+        source.latest()
+        assert synced == set(), "once is enough"
+
+    def test_a_size_is_known_roughly_or_not_at_all(self, harness: Harness) -> None:
+        harness.append(some(100), 0)
+        source = harness.make()
+        start, end = source.earliest()[0], source.latest()[0]
+        size = source.size(0, start, end)
+        assert size is None or 0 < size < 1000 * (end - start) + 10_000
+        assert isinstance(source.has_time, bool)
 
     def test_a_partition_that_is_not_there_is_refused(self, harness: Harness) -> None:
         harness.append(some(5), 0)

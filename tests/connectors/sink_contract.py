@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -23,8 +24,10 @@ from typing import Any, ClassVar, Protocol
 import pyarrow as pa
 import pytest
 
-from hailstorm.ledger import faults
-from hailstorm.sinks.sink import KIND, OLD, Delivery, Sink
+from hailstorm import faults
+from hailstorm.columns import KIND, OLD
+from hailstorm.errors import SinkError
+from hailstorm.sinks.sink import Cursor, Delivery, Parcel, Sink
 
 Change = tuple[str, str | None, int | None]  # kind, word, n
 Json = dict[str, Any]
@@ -100,8 +103,20 @@ def changes(*rows: Change) -> pa.Table:
     return pa.Table.from_pylist(values, schema=schema)
 
 
-def counts_delivery(sink: str = "board", topology: str = "trending", key: tuple[str, ...] = ("word",)) -> Delivery:
-    return Delivery(topology, sink, COUNTS, key)
+def counts_delivery(
+    sink: str = "board", topology: str = "trending", key: tuple[str, ...] = ("word",), ledger: str = "ledger"
+) -> Delivery:
+    return Delivery(topology, sink, ledger, COUNTS, key, is_table=True)
+
+
+def stream_delivery(sink: str = "log", ledger: str = "ledger") -> Delivery:
+    return Delivery("trending", sink, ledger, COUNTS, (), is_table=False)
+
+
+def got(sink: Sink) -> int | None:
+    """The number of the last commit that the sink has got, as it knows itself."""
+    cursor = sink.cursor()
+    return None if cursor is None else cursor.commit
 
 
 def ordered(rows: Iterable[Json]) -> list[Json]:
@@ -130,15 +145,19 @@ def random_commits(seed: int, count: int = 12, keys: int = 6) -> tuple[list[pa.T
 
 KILLED = """
 import pickle, sys
+from hailstorm.sinks.sink import Parcel
 sink, delivery, commits = pickle.load(sys.stdin.buffer)
 sink.open(delivery)
 for number, rows in enumerate(commits, 1):
-    sink.deliver(number, rows)
+    sink.deliver(Parcel.of(number, rows))
 """
 
 
 class SinkContract:
     holds_nul: ClassVar[bool] = True  # some targets take no NUL letter in a text
+    is_a_log: ClassVar[bool] = False  # whether it has all changes, and not a table
+    has_generations: ClassVar[bool] = False  # whether a log begins again with a whole table
+    has_owner: ClassVar[bool] = True  # whether a target belongs to one sink
 
     @pytest.fixture
     def harness(self, tmp_path: Path) -> Harness:
@@ -149,42 +168,42 @@ class SinkContract:
 
     def test_rows_of_a_stream_arrive(self, harness: Harness) -> None:
         sink = harness.make("log")
-        sink.open(counts_delivery("log", key=()))
-        sink.deliver(1, stream(("rain", 1), ("rain", 1)))
-        sink.deliver(2, stream(("hail", 2)))
+        sink.open(stream_delivery("log"))
+        sink.deliver(Parcel.of(1, stream(("rain", 1), ("rain", 1))))
+        sink.deliver(Parcel.of(2, stream(("hail", 2))))
         sink.close()
         assert ordered(harness.read_back("log", COUNTS, None)) == words(("rain", 1), ("rain", 1), ("hail", 2))
 
     def test_inserts_updates_and_deletes_are_applied_by_key(self, harness: Harness) -> None:
         sink = harness.make("board")
         sink.open(counts_delivery())
-        sink.deliver(1, changes(("insert", "rain", 1), ("insert", "hail", 1), ("insert", "snow", 1)))
-        sink.deliver(2, changes(("update", "rain", 2), ("delete", "hail", None)))
-        sink.deliver(5, changes(("insert", "hail", 7), ("delete", "snow", None)))
+        sink.deliver(Parcel.of(1, changes(("insert", "rain", 1), ("insert", "hail", 1), ("insert", "snow", 1))))
+        sink.deliver(Parcel.of(2, changes(("update", "rain", 2), ("delete", "hail", None))))
+        sink.deliver(Parcel.of(5, changes(("insert", "hail", 7), ("delete", "snow", None))))
         sink.close()
         assert self.counts(harness) == words(("rain", 2), ("hail", 7))
 
     def test_a_key_may_be_null(self, harness: Harness) -> None:
         sink = harness.make("board")
         sink.open(counts_delivery())
-        sink.deliver(1, changes(("insert", None, 1), ("insert", "", 5)))
-        sink.deliver(2, changes(("update", None, 2)))
+        sink.deliver(Parcel.of(1, changes(("insert", None, 1), ("insert", "", 5))))
+        sink.deliver(Parcel.of(2, changes(("update", None, 2))))
         sink.close()
         assert self.counts(harness) == words((None, 2), ("", 5))
 
     def test_a_table_without_key_columns_is_one_row(self, harness: Harness) -> None:
         sink = harness.make("total")
         sink.open(counts_delivery("total", key=()))
-        sink.deliver(1, changes(("insert", "all", 10)))
-        sink.deliver(2, changes(("update", "all", 11)))
+        sink.deliver(Parcel.of(1, changes(("insert", "all", 10))))
+        sink.deliver(Parcel.of(2, changes(("update", "all", 11))))
         sink.close()
         assert harness.read_back("total", COUNTS, ()) == words(("all", 11))
 
     def test_a_commit_that_comes_again_changes_nothing(self, harness: Harness) -> None:
         sink = harness.make("log")
-        sink.open(counts_delivery("log", key=()))
+        sink.open(stream_delivery("log"))
         for commit, row in ((3, "rain"), (3, "rain"), (4, "hail"), (3, "rain"), (4, "hail")):
-            sink.deliver(commit, stream((row, 1)))
+            sink.deliver(Parcel.of(commit, stream((row, 1))))
         sink.close()
         assert ordered(harness.read_back("log", COUNTS, None)) == words(("rain", 1), ("hail", 1))
 
@@ -193,29 +212,29 @@ class SinkContract:
             pytest.skip("shows it again, and says so")
         for _ in range(2):
             sink = harness.make("log")
-            sink.open(counts_delivery("log", key=()))
-            sink.deliver(1, stream(("rain", 1)))
-            sink.deliver(2, stream(("hail", 1)))
+            sink.open(stream_delivery("log"))
+            sink.deliver(Parcel.of(1, stream(("rain", 1))))
+            sink.deliver(Parcel.of(2, stream(("hail", 1))))
             sink.close()
         assert ordered(harness.read_back("log", COUNTS, None)) == words(("rain", 1), ("hail", 1))
 
     def test_the_cursor_survives_a_new_start(self, harness: Harness) -> None:
         sink = harness.make("board")
         sink.open(counts_delivery())
-        assert sink.cursor() is None
-        sink.deliver(7, changes(("insert", "rain", 1)))
+        assert got(sink) is None
+        sink.deliver(Parcel.of(7, changes(("insert", "rain", 1))))
         sink.close()
         again = harness.make("board")
         again.open(counts_delivery())
-        assert again.cursor() == (7 if again.keeps_cursor else None)
+        assert got(again) == (7 if again.keeps_cursor else None)
         again.close()
 
     def test_a_commit_without_rows_moves_the_cursor(self, harness: Harness) -> None:
         sink = harness.make("board")
         sink.open(counts_delivery())
-        sink.deliver(1, changes(("insert", "rain", 1)))
-        sink.deliver(2, changes())
-        assert sink.cursor() == (2 if sink.keeps_cursor else None)
+        sink.deliver(Parcel.of(1, changes(("insert", "rain", 1))))
+        sink.deliver(Parcel.of(2, changes()))
+        assert got(sink) == (2 if sink.keeps_cursor else None)
         sink.close()
         assert self.counts(harness) == words(("rain", 1))
 
@@ -226,9 +245,9 @@ class SinkContract:
             sink.open(counts_delivery(name, topology))
             opened.append((sink, number, name))
         for sink, number, _ in opened:
-            sink.deliver(number, changes(("insert", f"of {number}", number)))
+            sink.deliver(Parcel.of(number, changes(("insert", f"of {number}", number))))
         for sink, number, name in opened:
-            assert sink.cursor() == (number if sink.keeps_cursor else None)
+            assert got(sink) == (number if sink.keeps_cursor else None)
             sink.close()
             assert self.counts(harness, name) == words((f"of {number}", number))
 
@@ -254,8 +273,8 @@ class SinkContract:
         if not self.holds_nul:
             rows[0]["text"] = str(rows[0]["text"]).replace("\0", "")
         sink = harness.make("every")
-        sink.open(Delivery("trending", "every", EVERYTHING, ()))
-        sink.deliver(1, pa.Table.from_pylist(rows, schema=EVERYTHING))
+        sink.open(Delivery("trending", "every", "ledger", EVERYTHING, (), False))
+        sink.deliver(Parcel.of(1, pa.Table.from_pylist(rows, schema=EVERYTHING)))
         sink.close()
         found = harness.read_back("every", EVERYTHING, None)
         expected = as_json(rows)
@@ -266,9 +285,9 @@ class SinkContract:
     def test_names_that_sql_would_trip_over_are_taken_as_they_are(self, harness: Harness) -> None:
         schema = pa.schema([('we"ird; --', pa.string()), ("select", pa.int64())])
         sink = harness.make('ta"ble; drop')
-        sink.open(Delivery("to'po", "si'nk", schema, ('we"ird; --',)))
+        sink.open(Delivery("to'po", "si'nk", "ledger", schema, ('we"ird; --',), True))
         rows = {'we"ird; --': ["a"], "select": [1], KIND: ["insert"]}
-        sink.deliver(1, pa.table(rows))
+        sink.deliver(Parcel.of(1, pa.table(rows)))
         sink.close()
         assert harness.read_back('ta"ble; drop', schema, ('we"ird; --',)) == [{'we"ird; --': "a", "select": 1}]
 
@@ -277,12 +296,12 @@ class SinkContract:
         if not sink.keeps_cursor:
             pytest.skip("has no transaction")
         sink.open(counts_delivery())
-        sink.deliver(1, changes(("insert", "rain", 1)))
+        sink.deliver(Parcel.of(1, changes(("insert", "rain", 1))))
         with faults.inject("during-delivery", ZeroDivisionError()), pytest.raises(ZeroDivisionError):
-            sink.deliver(2, changes(("update", "rain", 2), ("insert", "hail", 1)))
-        assert sink.cursor() == 1
+            sink.deliver(Parcel.of(2, changes(("update", "rain", 2), ("insert", "hail", 1))))
+        assert got(sink) == 1
         assert self.counts(harness) == words(("rain", 1))
-        sink.deliver(2, changes(("update", "rain", 2), ("insert", "hail", 1)))
+        sink.deliver(Parcel.of(2, changes(("update", "rain", 2), ("insert", "hail", 1))))
         sink.close()
         assert self.counts(harness) == words(("rain", 2), ("hail", 1))
 
@@ -290,11 +309,11 @@ class SinkContract:
         sink = harness.make("log")
         if not sink.keeps_cursor:
             pytest.skip("has no transaction")
-        sink.open(counts_delivery("log", key=()))
+        sink.open(stream_delivery("log"))
         with faults.inject("during-delivery", ZeroDivisionError()), pytest.raises(ZeroDivisionError):
-            sink.deliver(1, stream(("rain", 1)))
-        assert sink.cursor() is None
-        sink.deliver(1, stream(("rain", 1)))
+            sink.deliver(Parcel.of(1, stream(("rain", 1))))
+        assert got(sink) is None
+        sink.deliver(Parcel.of(1, stream(("rain", 1))))
         sink.close()
         assert harness.read_back("log", COUNTS, None) == words(("rain", 1))
 
@@ -309,7 +328,7 @@ class SinkContract:
                 sink = harness.make("board")
                 sink.open(counts_delivery())
             number = max(0, number - chance.choice([0, 0, 1, 3]))
-            sink.deliver(number + 1, commits[number])
+            sink.deliver(Parcel.of(number + 1, commits[number]))
             number += 1
         sink.close()
         assert self.counts(harness) == oracle
@@ -334,12 +353,108 @@ class SinkContract:
         )
         assert killed.returncode == -signal.SIGKILL
         sink.open(counts_delivery())
-        assert (sink.cursor() or 0) == kill_at - 1
+        assert (got(sink) or 0) == kill_at - 1
         for number, rows in enumerate(commits, 1):
-            sink.deliver(number, rows)
-        assert sink.cursor() == 5
+            sink.deliver(Parcel.of(number, rows))
+        assert got(sink) == 5
         sink.close()
         assert self.counts(harness) == oracle
+
+    def test_a_commit_comes_in_pieces(self, harness: Harness) -> None:
+        sink = harness.make("board")
+        sink.open(counts_delivery())
+        rows = [("insert", f"word {number}", number) for number in range(10)]
+        pieces = [changes(*rows[start : start + 4]) for start in range(0, 10, 4)]
+        sink.deliver(Parcel(1, 10, lambda: iter(pieces)))
+        sink.deliver(Parcel.of(2, changes(("update", "word 9", 90), ("delete", "word 0", None))))
+        sink.close()
+        assert self.counts(harness) == words(*((f"word {n}", n) for n in range(1, 9)), ("word 9", 90))
+
+    def test_a_whole_table_replaces_what_was_there(self, harness: Harness) -> None:
+        sink = harness.make("board")
+        sink.open(counts_delivery())
+        sink.deliver(Parcel.of(1, changes(("insert", "gone", 1), ("insert", "rain", 1))))
+        pieces = [changes(("insert", "rain", 5)), changes(("insert", "hail", 7))]
+        for _ in range(2):  # also when it comes again
+            sink.deliver(Parcel(4, 2, lambda: iter(pieces), whole=True))
+        sink.deliver(Parcel.of(5, changes(("update", "hail", 8))))
+        sink.close()
+        # Nobody tells a log of changes what went meanwhile.
+        left = [("gone", 1)] if self.is_a_log and not self.has_generations else []
+        assert self.counts(harness) == words(("rain", 5), ("hail", 8), *left)
+
+    def test_a_whole_table_may_be_empty(self, harness: Harness) -> None:
+        sink = harness.make("board")
+        sink.open(counts_delivery())
+        sink.deliver(Parcel.of(1, changes(("insert", "rain", 1))))
+        sink.deliver(Parcel(2, 0, lambda: iter(()), whole=True))
+        assert got(sink) == (2 if sink.keeps_cursor else None)
+        sink.close()
+        kept = self.is_a_log and not self.has_generations
+        assert self.counts(harness) == (words(("rain", 1)) if kept else [])
+
+    def test_an_error_within_a_whole_table_leaves_what_was_there(self, harness: Harness) -> None:
+        sink = harness.make("board")
+        if not sink.keeps_cursor:
+            pytest.skip("has no transaction")
+        sink.open(counts_delivery())
+        sink.deliver(Parcel.of(1, changes(("insert", "rain", 1))))
+        whole = Parcel.of(2, changes(("insert", "hail", 1)), whole=True)
+        with faults.inject("during-delivery", ZeroDivisionError()), pytest.raises(ZeroDivisionError):
+            sink.deliver(whole)
+        assert got(sink) == 1
+        assert self.counts(harness) == words(("rain", 1))
+        sink.deliver(whole)
+        sink.close()
+        kept = self.is_a_log and not self.has_generations
+        assert self.counts(harness) == words(("hail", 1), *([("rain", 1)] if kept else []))
+
+    def test_the_cursor_of_another_ledger_is_refused_whatever_its_number(self, harness: Harness) -> None:
+        sink = harness.make("board")
+        if not sink.keeps_cursor:
+            pytest.skip("the ledger keeps its cursor")
+        sink.open(counts_delivery())
+        sink.deliver(Parcel.of(3, changes(("insert", "rain", 1))))
+        sink.close()
+        for commit in (2, 3, 4):
+            other = harness.make("board")
+            with pytest.raises(SinkError, match="HS-SNK-060") as caught:
+                delivery = counts_delivery(ledger="another")
+                other.open(delivery)
+                delivery.refuse_other_ledger(other.cursor() or Cursor("another", 0))
+                other.deliver(Parcel.of(commit, changes(("insert", "hail", 1))))
+            assert "hailstorm resend APP board" in caught.value.hint
+            other.close()
+        assert self.counts(harness) == words(("rain", 1))
+
+    def test_a_table_that_is_sent_again_takes_over_from_another_ledger(self, harness: Harness) -> None:
+        sink = harness.make("board")
+        if not sink.keeps_cursor:
+            pytest.skip("the ledger keeps its cursor")
+        sink.open(counts_delivery())
+        sink.deliver(Parcel.of(9, changes(("insert", "gone", 1), ("insert", "rain", 1))))
+        sink.close()
+        heir = harness.make("board")
+        heir.open(replace(counts_delivery(ledger="another"), takes_over=True))
+        heir.deliver(Parcel.of(2, changes(("insert", "rain", 2)), whole=True))
+        heir.deliver(Parcel.of(3, changes(("insert", "hail", 3))))
+        assert heir.cursor() == Cursor("another", 3)
+        heir.close()
+        left = [("gone", 1)] if self.is_a_log and not self.has_generations else []
+        assert self.counts(harness) == words(("rain", 2), ("hail", 3), *left)
+
+    def test_two_sinks_cannot_have_one_table(self, harness: Harness) -> None:
+        first, second = harness.make("board"), harness.make("board")
+        if not self.has_owner:
+            pytest.skip("several may write there")
+        first.open(counts_delivery())
+        first.deliver(Parcel.of(1, changes(("insert", "rain", 1))))
+        first.close()
+        with pytest.raises(SinkError, match="HS-SNK-062") as caught:
+            second.open(counts_delivery("other"))
+        assert "it belongs to sink trending/board" in caught.value.what
+        second.close()
+        assert self.counts(harness) == words(("rain", 1))
 
     def test_a_sink_is_a_value_also_while_it_is_open(self, harness: Harness) -> None:
         sink = harness.make("board")
@@ -347,7 +462,7 @@ class SinkContract:
         copy = pickle.loads(pickle.dumps(sink))
         assert copy == sink
         with pytest.raises(RuntimeError, match="not open"):
-            copy.deliver(1, changes())
+            copy.deliver(Parcel.of(1, changes()))
         sink.close()
         sink.close()
 

@@ -16,8 +16,19 @@ from deltalake import DeltaTable
 from hailstorm.errors import SinkError, TransientSinkError
 from hailstorm.sinks import delta
 from hailstorm.sinks.delta import Delta
+from hailstorm.sinks.sink import Parcel
 from tests.connectors.delivering import Outgoing, board
-from tests.connectors.sink_contract import Harness, Json, SinkContract, as_json, changes, counts_delivery, stream
+from tests.connectors.sink_contract import (
+    Harness,
+    Json,
+    SinkContract,
+    as_json,
+    changes,
+    counts_delivery,
+    got,
+    stream,
+    stream_delivery,
+)
 
 
 @dataclass
@@ -47,46 +58,47 @@ def rows_of(path: Path) -> list[tuple[str, int]]:
 def test_a_commit_is_one_version_with_the_cursor_in_it(tmp_path: Path) -> None:
     sink = Delta(tmp_path / "counts")
     sink.open(counts_delivery())
-    sink.deliver(7, changes(("insert", "rain", 1)))
+    sink.deliver(Parcel.of(7, changes(("insert", "rain", 1))))
     sink.close()
-    lines = (tmp_path / "counts/_delta_log/00000000000000000001.json").read_text().splitlines()
+    # Version 0 makes the table, and version 1 says whose it is.
+    lines = (tmp_path / "counts/_delta_log/00000000000000000002.json").read_text().splitlines()
     actions = [json.loads(line) for line in lines]
     (transaction,) = [action["txn"] for action in actions if "txn" in action]
-    assert (transaction["appId"], transaction["version"]) == ("hailstorm/trending/board", 7)
+    assert (transaction["appId"], transaction["version"]) == ("hailstorm/trending/board/ledger", 7)
     assert any("add" in action for action in actions)
 
 
 def test_a_writer_that_lost_the_race_tries_again_and_finds_it_done(tmp_path: Path, monkeypatch: Any) -> None:
     zombie, heir = Delta(tmp_path / "words"), Delta(tmp_path / "words")
     for sink in (zombie, heir):
-        sink.open(counts_delivery(key=()))
-        sink.deliver(1, stream(("rain", 1)))
+        sink.open(stream_delivery("board"))
+        sink.deliver(Parcel.of(1, stream(("rain", 1))))
 
     def take_over(point: str) -> None:
         monkeypatch.setattr(delta.faults, "fault", lambda point: None)
-        heir.deliver(2, stream(("hail", 2)))
+        heir.deliver(Parcel.of(2, stream(("hail", 2))))
 
     monkeypatch.setattr(delta.faults, "fault", take_over)
     with pytest.raises(TransientSinkError, match="HS-SNK-006"):
-        zombie.deliver(2, stream(("hail", 2)))
-    zombie.deliver(2, stream(("hail", 2)))
-    assert zombie.cursor() == 2
+        zombie.deliver(Parcel.of(2, stream(("hail", 2))))
+    zombie.deliver(Parcel.of(2, stream(("hail", 2))))
+    assert got(zombie) == 2
     assert rows_of(tmp_path / "words") == [("hail", 2), ("rain", 1)]
 
 
 def test_the_cursor_outlives_a_checkpoint_of_the_log(tmp_path: Path) -> None:
     sink = Delta(tmp_path / "words")
-    sink.open(counts_delivery(key=()))
+    sink.open(stream_delivery("board"))
     for number in range(1, 4):
-        sink.deliver(number, stream(("rain", number)))
+        sink.deliver(Parcel.of(number, stream(("rain", number))))
     sink.close()
     DeltaTable(tmp_path / "words").create_checkpoint()
     for file in (tmp_path / "words/_delta_log").glob("0*.json"):
-        if int(file.stem) < 3:
+        if int(file.stem) < 4:
             file.unlink()
-    sink.open(counts_delivery(key=()))
-    assert sink.cursor() == 3
-    sink.deliver(3, stream(("rain", 3)))
+    sink.open(stream_delivery("board"))
+    assert got(sink) == 3
+    sink.deliver(Parcel.of(3, stream(("rain", 3))))
     sink.close()
     assert rows_of(tmp_path / "words") == [("rain", 1), ("rain", 2), ("rain", 3)]
 
@@ -108,8 +120,8 @@ def test_another_reader_sees_the_same(tmp_path: Path) -> None:
     """DuckDB reads the files that the table's log names."""
     sink = Delta(tmp_path / "counts")
     sink.open(counts_delivery())
-    sink.deliver(1, changes(("insert", "rain", 1), ("insert", "hail", 1)))
-    sink.deliver(2, changes(("update", "rain", 2), ("delete", "hail", None)))
+    sink.deliver(Parcel.of(1, changes(("insert", "rain", 1), ("insert", "hail", 1))))
+    sink.deliver(Parcel.of(2, changes(("update", "rain", 2), ("delete", "hail", None))))
     sink.close()
     files = DeltaTable(tmp_path / "counts").file_uris()
     assert duckdb.sql(f"SELECT word, n FROM read_parquet({files})").fetchall() == [("rain", 2)]

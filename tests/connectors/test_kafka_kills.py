@@ -8,7 +8,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import NewPartitions
 
+from hailstorm.ledger.reader import open_ledger
 from tests.connectors.kafka_topics import Topics
 from tests.connectors.killing import run_app
 from tests.connectors.servers.kafka import PASSWORD, USER
@@ -61,7 +63,12 @@ def table_of(topics: Topics, topic: str) -> dict[str, int]:
 
 def test_two_topologies_in_a_row_count_every_word_once(topics: Topics, tmp_path: Path) -> None:
     names = {name: topics.new(name, 2) for name in ("lines", "middle", "direct", "chained")}
-    settings = {"user": USER, "servers": topics.server.guarded_servers, "cursors": topics.new("cursors"), **names}
+    settings = {
+        "user": USER,
+        "servers": topics.server.guarded_servers,
+        "cursors": topics.new("cursors", cleanup_policy="compact"),
+        **names,
+    }
     for name, app in (("first.py", FIRST), ("second.py", SECOND)):
         (tmp_path / name).write_text(app.format(**settings))
     lines = [f"word{n % 7} word{n * n % 11} word{n % 3}" for n in range(LINES)]
@@ -83,3 +90,49 @@ def test_two_topologies_in_a_row_count_every_word_once(topics: Topics, tmp_path:
     assert table_of(topics, names["chained"]) == oracle
     ledgers = b"".join(file.read_bytes() for file in (tmp_path / ".hailstorm").rglob("*.json"))
     assert PASSWORD.encode() not in ledgers
+
+
+LOOKING = (
+    FIRST.split("storm =", 1)[0].replace("hs.Kafka(topic,", "hs.Kafka(pattern=topic,")
+    + """
+storm = hs.Topology("looking")
+source = kafka("{pattern}", start="latest", metadata=True)
+lines = storm.spout("lines", source, schema="text STRING, kafka_topic STRING, kafka_partition INT")
+lines.fold("counts", by=["kafka_topic", "kafka_partition"], n=hs.count())
+"""
+)
+
+
+def test_a_kill_between_a_look_at_the_topics_and_the_commit_moves_no_beginning(topics: Topics, tmp_path: Path) -> None:
+    """What the look found is in no commit, so the next run looks again: it must lose nothing and read nothing twice."""
+    prefix = topics.new("looking")
+    old, new = f"{prefix}-old", f"{prefix}-new"
+    settings = {"user": USER, "servers": topics.server.guarded_servers, "pattern": f"{prefix}-.*"}
+    app = tmp_path / "looking.py"
+    app.write_text(LOOKING.format(cursors="hailstorm_cursors", **settings))
+    record = json.dumps({"text": "x"}).encode()
+
+    def counts() -> dict[tuple[str, int], int]:
+        rows = open_ledger(tmp_path / ".hailstorm/looking").state("counts").arrow().to_pylist()
+        return {(row["kafka_topic"], row["kafka_partition"]): row["n"] for row in rows}
+
+    topics.create(old)
+    topics.write(old, [record] * 5)
+    assert run(app, "before-commit:1") == -signal.SIGKILL  # has looked, and has said nowhere where it begins
+    topics.write(old, [record] * 3)
+    assert run(app) == 0  # begins here, behind eight records
+    assert counts() == {}
+
+    topics.write(old, [record] * 4)
+    for future in topics.admin.create_partitions([NewPartitions(old, 2)]).values():
+        future.result(30)
+    topics.producer.list_topics(old, timeout=30)  # else it does not know the partition yet
+    topics.write(old, [record] * 2, partition=1)
+    topics.create(new)
+    topics.write(new, [record] * 3)
+    assert run(app, "before-commit:1") == -signal.SIGKILL  # has seen a new topic and a new partition
+    topics.write(new, [record])
+    topics.write(old, [record], partition=1)
+    assert run(app, "before-commit:2") == -signal.SIGKILL  # has read them
+    assert run(app) == 0
+    assert counts() == {(old, 0): 4, (old, 1): 3, (new, 0): 4}

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 import hailstorm as hs
 from hailstorm.engine.progress import Progress
 from hailstorm.engine.run import run_topology
-from hailstorm.spouts import kafka
+from hailstorm.spouts.kafka import source as kafka
 from tests.connectors.kafka_topics import Topics
 from tests.connectors.servers.proxy import Proxy
 

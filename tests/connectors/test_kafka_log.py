@@ -7,6 +7,7 @@ import sys
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +15,9 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import NewPartitions
 
 from hailstorm.errors import LogError, TopologyError, TransientLogError, UsageError
-from hailstorm.sinks.kafka import Kafka
-from hailstorm.spouts import kafka, kafka_reader
+from hailstorm.sinks.kafka.sink import Kafka
+from hailstorm.spouts.kafka import reader as kafka_reader
+from hailstorm.spouts.kafka import source as kafka
 from hailstorm.spouts.source import LivingSource, holes
 from tests.connectors.kafka_topics import Topics
 from tests.connectors.log_contract import LogContract, read, some
@@ -37,6 +39,15 @@ class KafkaHarness:
 
     def append(self, rows: list[bytes], partition: int) -> None:
         self.topics.write(self.topic, rows, partition)
+
+    def remake(self) -> None:
+        self.topics.delete(self.topic)
+        self.topics.create(self.topic, self.partitions)
+        kafka._layouts.clear()  # as in a new process
+        kafka._rosters.clear()
+
+    def forget(self) -> list[Path]:
+        pytest.skip("what is on Kafka's disks is Kafka's")
 
     def expire(self) -> None:
         self.topics.remove_before(self.topic, 40)
@@ -184,7 +195,7 @@ class TestTopics:
         source = Kafka(topic, servers=topics.server.servers).remembering(remembered)
         with pytest.raises(LogError, match="--on-data-loss continue"):
             source.roster()
-        source = source.remembering(source.roster(accept_new=True))
+        source = source.remembering(source.roster(accept=True))
         assert source.latest() == {10_000: 7}
         assert values(source, 0, 7, 10_000) == some(7, "new")
 
@@ -199,7 +210,7 @@ class TestTopics:
             with pytest.raises(LogError, match=f"topic '{lost}' was deleted") as caught:
                 ask()
             assert "--on-data-loss continue" in str(caught.value)
-        source = source.remembering(source.roster(accept_new=True))
+        source = source.remembering(source.roster(accept=True))
         assert source.latest() == {0: 0}
         assert source.roster() == source.remembered
         topics.create(lost)
@@ -235,14 +246,16 @@ class TestStart:
         topics.write(topic, some(2, "new"))
 
         def beginning(start: Any) -> dict[int, int]:
-            return Kafka(topic, servers=topics.server.servers, start=start).beginning({})
+            return Kafka(topic, servers=topics.server.servers, start=start).beginning(first=True)
 
         assert beginning("earliest") == {0: 0, 1: 0}
         assert beginning("latest") == {0: 5, 1: 0}
         assert beginning(moment) == beginning(moment.isoformat()) == {0: 3, 1: 0}
         assert beginning({0: 4}) == beginning({topic: {0: 4}}) == {0: 4, 1: 0}
+        with pytest.raises(LogError, match="offset 9 of partition 1"):
+            beginning({1: 9})
         # What appears later is read from its beginning, whatever `start` says.
-        assert Kafka(topic, servers=topics.server.servers, start="latest").beginning({0: 5}) == {0: 0, 1: 0}
+        assert Kafka(topic, servers=topics.server.servers, start="latest").beginning(first=False) == {0: 0, 1: 0}
 
     @pytest.mark.parametrize(
         "arguments",

@@ -9,11 +9,11 @@ import time
 import pytest
 
 from hailstorm.errors import TransientSinkError
-from hailstorm.sinks.kafka import Kafka
-from hailstorm.sinks.sink import Delivery
+from hailstorm.sinks.kafka.sink import Kafka
+from hailstorm.sinks.sink import Delivery, Parcel
 from tests.connectors.kafka_topics import Topics
 from tests.connectors.log_contract import some
-from tests.connectors.sink_contract import COUNTS, stream
+from tests.connectors.sink_contract import COUNTS, got, stream
 
 
 @pytest.mark.chaos
@@ -23,8 +23,8 @@ def test_a_broker_restarts_while_a_topic_is_read_and_another_is_written(topics: 
     topics.write(read_topic, some(200_000))
     source = Kafka(read_topic, servers=topics.server.servers)
     sink = Kafka(written, servers=topics.server.servers)
-    sink.open(Delivery(written, "out", COUNTS, ()))
-    sink.deliver(1, stream(("rain", 1)))
+    sink.open(Delivery(written, "out", "ledger", COUNTS, (), False))
+    sink.deliver(Parcel.of(1, stream(("rain", 1))))
     batches = source.read(0, 0, source.latest()[0])
     found = next(batches)["value"].to_pylist()
 
@@ -36,17 +36,17 @@ def test_a_broker_restarts_while_a_topic_is_read_and_another_is_written(topics: 
     commit = 2
     while commit <= 4:
         try:
-            sink.deliver(commit, stream((f"word {commit}", commit)))
+            sink.deliver(Parcel.of(commit, stream((f"word {commit}", commit))))
             commit += 1
         except TransientSinkError:  # as delivery does: close, open, go on at the cursor
             sink.close()
             while True:
                 try:
-                    sink.open(Delivery(written, "out", COUNTS, ()))
+                    sink.open(Delivery(written, "out", "ledger", COUNTS, (), False))
                     break
                 except TransientSinkError:
                     time.sleep(0.2)
-            commit = (sink.cursor() or 0) + 1
+            commit = (got(sink) or 0) + 1
     restart.join()
     sink.close()
 

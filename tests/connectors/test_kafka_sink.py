@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,14 +11,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import NewPartitions
 
+from hailstorm.columns import KIND
 from hailstorm.errors import SinkError, TransientSinkError
-from hailstorm.sinks import kafka_producer
-from hailstorm.sinks.kafka import Kafka
-from hailstorm.sinks.sink import Delivery, Rejected
+from hailstorm.sinks.kafka import producer as kafka_producer
+from hailstorm.sinks.kafka.sink import Kafka
+from hailstorm.sinks.sink import Delivery, Parcel, Rejected
 from tests.connectors.kafka_topics import Topics
 from tests.connectors.servers.kafka import USER, free_ports
-from tests.connectors.sink_contract import COUNTS, Harness, Json, SinkContract, changes, stream
+from tests.connectors.sink_contract import COUNTS, Harness, Json, SinkContract, changes, got, stream
 
 
 @dataclass
@@ -30,7 +33,7 @@ class KafkaHarness:
     cursors: str = field(init=False)
 
     def __post_init__(self) -> None:
-        self.cursors = self.topics.new("cursors")
+        self.cursors = self.topics.new("cursors", cleanup_policy="compact")
 
     def make(self, target: str, mode: Any = None) -> Kafka:
         if target not in self.made:
@@ -50,6 +53,9 @@ class KafkaHarness:
 
 
 class TestKafka(SinkContract):
+    is_a_log = True
+    has_owner = False
+
     @pytest.fixture
     def harness(self, topics: Topics) -> Harness:
         return KafkaHarness(topics)
@@ -62,8 +68,8 @@ def counts(topic: str, topics: Topics, **more: Any) -> Kafka:
 class TestRecords:
     def test_a_delete_is_a_tombstone_and_the_key_is_the_tables(self, topics: Topics) -> None:
         sink = counts(topics.new("stones"), topics)
-        sink.open(Delivery("stones", "out", COUNTS, ("word",)))
-        sink.deliver(1, changes(("insert", "rain", 1), ("delete", "hail", None)))
+        sink.open(Delivery("stones", "out", "ledger", COUNTS, ("word",), True))
+        sink.deliver(Parcel.of(1, changes(("insert", "rain", 1), ("delete", "hail", None))))
         sink.close()
         found = [(message.key(), message.value()) for message in topics.read(str(sink.topic))]
         assert found == [(b'{"word":"rain"}', b'{"word":"rain","n":1}'), (b'{"word":"hail"}', None)]
@@ -74,8 +80,8 @@ class TestRecords:
             [{"word": "rain", "n": 7, "to": 2}, {"word": None, "n": None, "to": 0}], schema=schema
         )
         sink = counts(topics.new("said", 3), topics, key="word", headers={"count": "n", "w": "word"}, partition="to")
-        sink.open(Delivery("said", "out", schema, ()))
-        sink.deliver(1, rows)
+        sink.open(Delivery("said", "out", "ledger", schema, (), False))
+        sink.deliver(Parcel.of(1, rows))
         sink.close()
         found = [(m.partition(), m.key(), m.headers()) for m in topics.read(str(sink.topic), 3)]
         assert found == [
@@ -85,9 +91,9 @@ class TestRecords:
 
     def test_rows_of_a_key_come_in_the_order_of_commits(self, topics: Topics) -> None:
         sink = counts(topics.new("order", 4), topics)
-        sink.open(Delivery("order", "out", COUNTS, ("word",)))
+        sink.open(Delivery("order", "out", "ledger", COUNTS, ("word",), True))
         for commit in range(1, 20):
-            sink.deliver(commit, changes(*(("update", f"word {number}", commit) for number in range(50))))
+            sink.deliver(Parcel.of(commit, changes(*(("update", f"word {number}", commit) for number in range(50)))))
         sink.close()
         seen: dict[bytes, list[int]] = {}
         for message in topics.read(str(sink.topic), 4):
@@ -97,8 +103,8 @@ class TestRecords:
 
     def test_a_commit_larger_than_the_clients_queue_arrives(self, topics: Topics) -> None:
         sink = counts(topics.new("many"), topics, options={"queue.buffering.max.messages": 1000})
-        sink.open(Delivery("many", "out", COUNTS, ()))
-        sink.deliver(1, stream(*((f"word {number}", number) for number in range(20_000))))
+        sink.open(Delivery("many", "out", "ledger", COUNTS, (), False))
+        sink.deliver(Parcel.of(1, stream(*((f"word {number}", number) for number in range(20_000)))))
         sink.close()
         assert len(topics.read(str(sink.topic))) == 20_000
 
@@ -108,11 +114,19 @@ class TestTrouble:
         rejected: list[tuple[int, Rejected]] = []
         sink = counts(topics.new("small", max_message_bytes="20000"), topics)
         sink.open(
-            Delivery("small", "out", COUNTS, (), lambda commit, rows: rejected.extend((commit, row) for row in rows))
+            Delivery(
+                "small",
+                "out",
+                "ledger",
+                COUNTS,
+                (),
+                False,
+                reject=lambda commit, rows: rejected.extend((commit, row) for row in rows),
+            )
         )
         # Together they are larger than the topic takes at once: the client must cut its batches to size.
         many = [(f"{number} " + "." * 9000, number) for number in range(20)]
-        sink.deliver(1, stream(("x" * 20_000, 1), *many))
+        sink.deliver(Parcel.of(1, stream(("x" * 20_000, 1), *many)))
         sink.close()
         assert [(commit, row.row) for commit, row in rejected] == [(1, 0)]
         assert "at most 20000" in rejected[0][1].reason
@@ -120,73 +134,135 @@ class TestTrouble:
 
     def test_a_null_key_that_the_user_asked_for_is_rejected_in_a_table(self, topics: Topics) -> None:
         sink = counts(topics.new("bare"), topics, key="word")
-        sink.open(Delivery("bare", "out", COUNTS, ("word",)))
+        sink.open(Delivery("ratios", "bare", "ledger", COUNTS, ("word",), True))
         with pytest.raises(SinkError, match="key is null"):
-            sink.deliver(1, changes(("insert", None, 1)))
-        sink.deliver(1, changes(("insert", "rain", 1)))
+            sink.deliver(Parcel.of(1, changes(("insert", None, 1))))
+        sink.deliver(Parcel.of(1, changes(("insert", "rain", 1))))
         sink.close()
         assert [message.key() for message in topics.read(str(sink.topic))] == [b"rain"]
 
     def test_a_second_driver_takes_over_and_the_first_writes_no_more(self, topics: Topics) -> None:
         topic = topics.new("fenced")
         first, second = counts(topic, topics), counts(topic, topics)
-        first.open(Delivery("fenced", "out", COUNTS, ()))
-        first.deliver(1, stream(("rain", 1)))
-        second.open(Delivery("fenced", "out", COUNTS, ()))
-        assert second.cursor() == 1
+        first.open(Delivery("fenced", "out", "ledger", COUNTS, (), False))
+        first.deliver(Parcel.of(1, stream(("rain", 1))))
+        second.open(Delivery("fenced", "out", "ledger", COUNTS, (), False))
+        assert got(second) == 1
         with pytest.raises(SinkError, match="another driver has taken over") as caught:
-            first.deliver(2, stream(("from the zombie", 2)))
+            first.deliver(Parcel.of(2, stream(("from the zombie", 2))))
         assert not isinstance(caught.value, TransientSinkError)
         first.close()
-        second.deliver(2, stream(("hail", 2)))
+        second.deliver(Parcel.of(2, stream(("hail", 2))))
         second.close()
         assert [json.loads(m.value() or b"")["word"] for m in topics.read(topic)] == ["rain", "hail"]
 
     def test_a_cursor_behind_another_ones_open_transaction_is_waited_for(self, topics: Topics) -> None:
-        cursors, topic = topics.new("cursors"), topics.new("held")
+        cursors, topic = topics.new("cursors", cleanup_policy="compact"), topics.new("held")
         settings = {"bootstrap.servers": topics.server.servers, "transactional.id": "a slow sink"}
         slow = Producer(settings)
         sink = counts(topic, topics, cursor_topic=cursors)
-        sink.open(Delivery("held", "out", COUNTS, ()))
+        sink.open(Delivery("held", "out", "ledger", COUNTS, (), False))
         slow.init_transactions(30)
         slow.begin_transaction()
         slow.produce(cursors, b"{}", b"not ours")
         slow.flush(30)
-        sink.deliver(1, stream(("rain", 1)))
+        sink.deliver(Parcel.of(1, stream(("rain", 1))))
         sink.close()
         again = counts(topic, topics, cursor_topic=cursors)
         with pytest.raises(TransientSinkError, match="open transaction"):
-            again.open(Delivery("held", "out", COUNTS, ()))
+            again.open(Delivery("held", "out", "ledger", COUNTS, (), False))
         slow.abort_transaction(30)
         topics.settle(cursors)
-        again.open(Delivery("held", "out", COUNTS, ()))
-        assert again.cursor() == 1
+        again.open(Delivery("held", "out", "ledger", COUNTS, (), False))
+        assert got(again) == 1
         again.close()
+
+    def test_a_topic_of_cursors_that_forgets_is_refused(self, topics: Topics) -> None:
+        cursors, topic = topics.new("forgetful", cleanup_policy="delete"), topics.new("out")
+        with pytest.raises(SinkError, match="HS-SNK-065") as caught:
+            counts(topic, topics, cursor_topic=cursors).open(Delivery("t", "out", "ledger", COUNTS, (), False))
+        assert "cleanup.policy=compact" in caught.value.hint
+
+    def test_a_topic_that_was_made_again_has_lost_its_table(self, topics: Topics) -> None:
+        topic = topics.new("again")
+        delivery = Delivery("again", "out", "ledger", COUNTS, ("word",), True)
+        sink = counts(topic, topics)
+        sink.open(delivery)
+        sink.deliver(Parcel.of(1, changes(("insert", "rain", 1))))
+        sink.close()
+        topics.delete(topic)
+        topics.create(topic)
+        again = counts(topic, topics)
+        with pytest.raises(SinkError, match="HS-SNK-063") as caught:
+            again.open(delivery)
+        assert "hailstorm resend APP out" in caught.value.hint
+
+    def test_a_partition_that_the_topic_does_not_have_is_a_dead_letter_and_no_wait(self, topics: Topics) -> None:
+        rejected: list[Rejected] = []
+        sink = counts(topics.new("parts", 2), topics, partition="n")
+        reject = lambda commit, rows: rejected.extend(rows)  # noqa: E731
+        sink.open(Delivery("parts", "out", "ledger", COUNTS, (), False, reject=reject))
+        sink.deliver(Parcel.of(1, stream(("rain", 1), ("hail", 2), ("snow", -1), ("sleet", None))))
+        assert got(sink) == 1
+        sink.close()
+        assert [one.row for one in rejected] == [1, 2, 3]
+        assert rejected[0].reason == "'n' is 2, which is no partition of the topic: it has 2"
+
+    def test_a_partition_that_the_topic_has_got_meanwhile_is_written_to(self, topics: Topics) -> None:
+        sink = counts(topics.new("growing", 1), topics, partition="n")
+        sink.open(Delivery("growing", "out", "ledger", COUNTS, (), False))
+        sink.deliver(Parcel.of(1, stream(("rain", 0))))
+        for future in topics.admin.create_partitions([NewPartitions(str(sink.topic), 2)]).values():
+            future.result(30)
+        sink.deliver(Parcel.of(2, stream(("hail", 1))))
+        sink.close()
+        assert [message.partition() for message in topics.read(str(sink.topic), 2)] == [0, 1]
+
+    def test_a_partition_that_is_no_integer_is_refused_at_opening(self, topics: Topics) -> None:
+        sink = counts(topics.new("words"), topics, partition="word")
+        with pytest.raises(SinkError, match="HS-SNK-014"):
+            sink.open(Delivery("words", "out", "ledger", COUNTS, (), False))
+
+    def test_keys_without_digits_are_keys_of_their_own(self, topics: Topics) -> None:
+        schema = pa.schema([("ratio", pa.float64())])
+        rows = pa.table({"ratio": [math.nan, math.inf, -math.inf, None]}, schema=schema)
+        table = counts(topics.new("ratios"), topics)
+        table.open(Delivery("ratios", "out", "ledger", schema, ("ratio",), True))
+        table.deliver(Parcel.of(1, rows.append_column(KIND, pa.array(["insert"] * 4))))
+        table.close()
+        bare = counts(topics.new("bare"), topics, key="ratio")
+        bare.open(Delivery("bare", "out", "ledger", schema, (), False))
+        bare.deliver(Parcel.of(1, rows))
+        bare.close()
+        names = ["NaN", "Infinity", "-Infinity"]
+        found = [json.loads(message.key()) for message in topics.read(str(table.topic))]
+        assert found == [*({"ratio": name} for name in names), {"ratio": None}]
+        assert [message.key() for message in topics.read(str(bare.topic))] == [*(n.encode() for n in names), None]
 
     def test_a_topic_that_is_not_there_is_named(self, topics: Topics) -> None:
         with pytest.raises(SinkError, match="'nowhere' is not there"):
-            counts("nowhere", topics).open(Delivery("t", "out", COUNTS, ()))
+            counts("nowhere", topics).open(Delivery("t", "out", "ledger", COUNTS, (), False))
 
     def test_a_broker_that_is_down_is_tried_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(kafka_producer, "PATIENCE", 2.0)
         sink = Kafka("t", servers=f"127.0.0.1:{free_ports(1)[0]}")
         with pytest.raises(TransientSinkError, match="cannot be reached"):
-            sink.open(Delivery("t", "out", COUNTS, ()))
+            sink.open(Delivery("t", "out", "ledger", COUNTS, (), False))
 
     def test_a_wrong_password_stops_the_sink_and_is_not_shown(self, topics: Topics) -> None:
         options = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": USER}
         sink = Kafka("t", servers=topics.server.guarded_servers, options={**options, "sasl.password": "wrong-one"})
         with pytest.raises(SinkError, match="refuses us") as caught:
-            sink.open(Delivery("t", "out", COUNTS, ()))
+            sink.open(Delivery("t", "out", "ledger", COUNTS, (), False))
         assert not isinstance(caught.value, TransientSinkError)
         assert "wrong-one" not in str(caught.value) + str(sink.describe())
 
     @pytest.mark.parametrize("more", [{"key": "wrod"}, {"headers": {"x": "wrod"}}, {"partition": "wrod"}, {"key": "n"}])
     def test_columns_that_do_not_fit_are_found_when_it_opens(self, topics: Topics, more: dict[str, Any]) -> None:
         with pytest.raises(SinkError, match=r"wrod|names others"):
-            counts("t", topics, **more).open(Delivery("t", "out", COUNTS, ("word",)))
+            counts("t", topics, **more).open(Delivery("t", "out", "ledger", COUNTS, ("word",), True))
 
     def test_a_pattern_is_no_place_to_write_to(self, topics: Topics) -> None:
         sink = Kafka(pattern="a.*", servers=topics.server.servers)
         with pytest.raises(SinkError, match="one topic"):
-            sink.open(Delivery("t", "out", COUNTS, ()))
+            sink.open(Delivery("t", "out", "ledger", COUNTS, (), False))

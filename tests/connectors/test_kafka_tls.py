@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 
 from hailstorm.cli.app import app
 from hailstorm.errors import LogError, SinkError, TransientLogError
-from hailstorm.sinks.kafka import Kafka
-from hailstorm.sinks.sink import Delivery
-from hailstorm.spouts import kafka_reader
+from hailstorm.sinks.kafka.sink import Kafka
+from hailstorm.sinks.sink import Delivery, Parcel
+from hailstorm.spouts.kafka import reader as kafka_reader
 from tests.connectors.kafka_topics import Topics
 from tests.connectors.log_contract import some
 from tests.connectors.servers.kafka import PASSWORD, USER
@@ -46,8 +46,8 @@ def test_a_topic_is_written_and_read_over_tls(topics: Topics, monkeypatch: pytes
     monkeypatch.setenv("KAFKA_PASSWORD", PASSWORD)
     topic = topics.new("tls")
     both = encrypted(topics, topic)
-    both.open(Delivery(topic, "out", COUNTS, ()))
-    both.deliver(1, stream(("rain", 1)))
+    both.open(Delivery(topic, "out", "ledger", COUNTS, (), False))
+    both.deliver(Parcel.of(1, stream(("rain", 1))))
     both.close()
     topics.write(topic, some(3))
     topics.settle(topic)
@@ -70,7 +70,7 @@ def test_what_tls_or_the_broker_refuses_is_told_and_shows_no_secret(
     monkeypatch.setenv("KAFKA_PASSWORD", password)
     monkeypatch.setattr(kafka_reader, "PATIENCE", 2.0)
     refused = encrypted(topics, topics.new("tls"), **more)
-    delivery = Delivery("tls", "out", COUNTS, ())
+    delivery = Delivery("tls", "out", "ledger", COUNTS, (), False)
     for ask in (refused.latest, lambda: list(refused.read(0, 0, 1)), lambda: refused.open(delivery)):
         with pytest.raises((LogError, SinkError), match=says) as caught:
             ask()
@@ -94,7 +94,8 @@ def hailstorm(folder: Path, password: str, *arguments: str) -> subprocess.Comple
 def test_the_password_is_in_no_file_and_in_no_output(
     spark: SparkSession, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names = {name: topics.new(name) for name in ("source", "target", "cursors")}
+    names = {name: topics.new(name) for name in ("source", "target")}
+    names["cursors"] = topics.new("cursors", cleanup_policy="compact")
     certificate, servers = topics.server.certificate, topics.server.tls_servers
     (tmp_path / "app.py").write_text(APP.format(user=USER, certificate=certificate, servers=servers, **names))
     (tmp_path / "tmp").mkdir()

@@ -6,11 +6,13 @@ import json
 import random
 import time
 from collections import Counter
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
+from confluent_kafka.admin import NewPartitions
 from pyspark.sql import SparkSession
 
 import hailstorm as hs
@@ -18,7 +20,7 @@ from hailstorm.engine.progress import Progress
 from hailstorm.engine.run import run_topology
 from hailstorm.errors import HailstormError
 from hailstorm.ledger.commit import GONE, Hole
-from hailstorm.spouts import kafka
+from hailstorm.spouts.kafka import source as kafka
 from tests.connectors.kafka_topics import Topics
 
 WORDS = ["rain", "hail", "snow", "sleet"]
@@ -42,7 +44,7 @@ def table_of(topics: Topics, topic: str) -> dict[str, int]:
 
 
 def test_counts_go_from_topic_to_topic_over_several_runs(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
-    source, target, cursors = topics.new("in", 2), topics.new("out", 2), topics.new("cursors")
+    source, target, cursors = topics.new("in", 2), topics.new("out", 2), topics.new("cursors", cleanup_policy="compact")
     servers = topics.server.servers
     storm = counting(
         hs.Kafka(source, servers=servers, metadata=True), hs.Kafka(target, servers=servers, cursor_topic=cursors)
@@ -224,3 +226,43 @@ def test_a_topology_begins_where_start_says_and_goes_on_from_its_ledger(
     topics.write(topic, [b"new"] * 2)
     run_topology(storm, ledger=ledger, until="caught-up")
     assert counts(ledger) == {topic: 6}
+
+
+@pytest.mark.parametrize("start", ["latest", "a time"])
+def test_what_arrives_after_the_first_start_is_read_from_the_end_of_the_topic_on(
+    spark: SparkSession, topics: Topics, tmp_path: Path, at_once: None, start: str
+) -> None:
+    topic, ledger = topics.new("tail"), tmp_path / "ledger"
+    topics.write(topic, [b"old"] * 10)
+    # A time that no record has reached yet: it begins at the end, as "latest" does.
+    where = start if start == "latest" else datetime.now(UTC) + timedelta(hours=1)
+    storm = by_topic(hs.Kafka(topic, servers=topics.server.servers, metadata=True, start=where))
+    run_topology(storm, ledger=ledger, until="caught-up")
+    assert hs.open_ledger(ledger).live().clock == {"lines": {"0": 10}}
+    for run in range(1, 3):
+        topics.write(topic, [b"new"] * 2)
+        run_topology(storm, ledger=ledger, until="caught-up")
+        assert counts(ledger) == {topic: 2 * run}
+    for future in topics.admin.create_partitions([NewPartitions(topic, 2)]).values():
+        future.result(30)
+    topics.producer.list_topics(topic, timeout=10)  # it has known the topic with one partition
+    topics.write(topic, [b"new"] * 3, 1)
+    run_topology(storm, ledger=ledger, until="caught-up")
+    assert counts(ledger) == {topic: 7}
+
+
+def test_a_topic_that_was_made_again_is_accepted_by_its_spouts_name(
+    spark: SparkSession, topics: Topics, tmp_path: Path, at_once: None
+) -> None:
+    topic, ledger = topics.new("again"), tmp_path / "ledger"
+    storm = by_topic(hs.Kafka(topic, servers=topics.server.servers, metadata=True))
+    topics.write(topic, [b"x"] * 4)
+    run_topology(storm, ledger=ledger, until="caught-up")
+    topics.delete(topic)
+    topics.create(topic)
+    topics.write(topic, [b"x"] * 3)
+    kafka._rosters.clear()  # as in a new process: only the ledger remembers
+    with pytest.raises(HailstormError, match="--accept lines"):
+        run_topology(storm, ledger=ledger, until="caught-up")
+    run_topology(storm, ledger=ledger, until="caught-up", accept=("lines",))
+    assert counts(ledger) == {topic: 7}

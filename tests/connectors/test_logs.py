@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import shutil
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -13,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from hailstorm.spouts import Files, Log, Rate
+from hailstorm.spouts import Files, Log, Rate, file_index, segments
 from tests.connectors.log_contract import LogContract
 
 
@@ -29,6 +30,13 @@ class LogHarness:
     def append(self, rows: list[bytes], partition: int) -> None:
         self.make().append(rows, partition=partition)
 
+    def remake(self) -> None:
+        shutil.rmtree(self.folder / "log")
+
+    def forget(self) -> list[Path]:
+        segments._synced.clear()
+        return [self.folder / "log/p0"]
+
     def expire(self) -> None:
         self.make().retain(records=40)
 
@@ -40,9 +48,16 @@ class RateHarness:
     partitions: int = 2
     ends: bool = False
     start: datetime = field(default_factory=lambda: datetime.now(UTC))
+    per_second: float = 400_000
 
     def make(self) -> Rate:
-        return Rate(400_000, partitions=self.partitions, start=self.start)
+        return Rate(self.per_second, partitions=self.partitions, start=self.start)
+
+    def remake(self) -> None:
+        self.per_second *= 2
+
+    def forget(self) -> list[Path]:
+        pytest.skip("what is computed is on no disk")
 
     def append(self, rows: list[bytes], partition: int) -> None:
         wanted = self.make().latest()[partition] + len(rows)
@@ -66,7 +81,12 @@ class LimitedRateHarness(RateHarness):
 
     def make(self) -> Rate:
         return Rate(
-            1_000_000, partitions=2, rows=squares, columns="n BIGINT, square BIGINT", start=self.start, limit=1_000_000
+            self.per_second,
+            partitions=2,
+            rows=squares,
+            columns="n BIGINT, square BIGINT",
+            start=self.start,
+            limit=1_000_000,
         )
 
     def append(self, rows: list[bytes], partition: int) -> None:
@@ -86,6 +106,14 @@ class GrowingFileHarness:
         with open(self.folder / "a.jsonl", "ab") as file:
             file.write(b"".join(row + b"\n" for row in rows))
         self.make().latest()
+
+    def remake(self) -> None:
+        shutil.rmtree(self.folder / ".hailstorm-files")
+
+    def forget(self) -> list[Path]:
+        file_index._synced.clear()
+        (index,) = (self.folder / ".hailstorm-files").iterdir()
+        return [index, index / "chunks", index / "files.jsonl"]
 
     def expire(self) -> None:
         pytest.skip("files do not expire")

@@ -12,8 +12,9 @@ import pyarrow as pa
 import pytest
 from psycopg.rows import dict_row
 
-from hailstorm.sinks.postgres import Postgres
-from hailstorm.sinks.sink import KIND, Delivery
+from hailstorm.columns import KIND
+from hailstorm.sinks.postgres.sink import Postgres
+from hailstorm.sinks.sink import Delivery, Parcel
 from tests.connectors.servers.postgres import PostgresServer
 from tests.connectors.sink_contract import Harness, Json, SinkContract, as_json
 
@@ -65,8 +66,8 @@ def test_rare_types_and_extreme_values_arrive_as_they_were(
     schema = pa.schema([("id", pa.int32()), ("value", kind)])
     rows = pa.table({"id": pa.array([0, 1, 2], pa.int32()), "value": pa.array(values, kind)})
     sink = Postgres(url, "rare")
-    sink.open(Delivery("trending", "rare", schema, ("id",) if mode == "table" else ()))
-    sink.deliver(1, rows.append_column(KIND, pa.array(["insert"] * 3)) if mode == "table" else rows)
+    sink.open(Delivery("trending", "rare", "ledger", schema, ("id",) if mode == "table" else (), mode == "table"))
+    sink.deliver(Parcel.of(1, rows.append_column(KIND, pa.array(["insert"] * 3)) if mode == "table" else rows))
     sink.close()
     found = [value for (value,) in postgres_server.query(url, "SELECT value FROM rare ORDER BY id")]
     expected = as_json(values) if pa.types.is_nested(kind) else values
@@ -77,8 +78,8 @@ def test_a_slice_of_rows_is_written_and_not_what_it_is_cut_from(postgres_server:
     url = postgres_server.database()
     words = pa.table({"word": [None, "a", "bb", None, "dddd", "e"], "n": pa.array(range(6), pa.int64())})
     sink = Postgres(url, "words")
-    sink.open(Delivery("trending", "words", words.schema, ()))
-    sink.deliver(1, words.slice(2, 3))
+    sink.open(Delivery("trending", "words", "ledger", words.schema, (), False))
+    sink.deliver(Parcel.of(1, words.slice(2, 3)))
     sink.close()
     assert postgres_server.query(url, "SELECT * FROM words ORDER BY n") == [("bb", 2), (None, 3), ("dddd", 4)]
 
@@ -88,8 +89,8 @@ def test_more_rows_than_go_in_one_piece(postgres_server: PostgresServer) -> None
     count = 150_000
     rows = pa.table({"word": [f"word {n}" if n % 7 else None for n in range(count)], "n": pa.array(range(count))})
     sink = Postgres(url, "words")
-    sink.open(Delivery("trending", "words", rows.schema, ()))
-    sink.deliver(1, rows)
+    sink.open(Delivery("trending", "words", "ledger", rows.schema, (), False))
+    sink.deliver(Parcel.of(1, rows))
     sink.close()
     ((found, total, named, right),) = postgres_server.query(
         url, "SELECT count(*), sum(n), count(word), count(*) FILTER (WHERE word = 'word ' || n) FROM words"

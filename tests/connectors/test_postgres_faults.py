@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from hailstorm.errors import SinkError, TransientSinkError
-from hailstorm.sinks import postgres
-from hailstorm.sinks.postgres import Postgres
+from hailstorm.sinks.postgres import sink as postgres
+from hailstorm.sinks.postgres.sink import Postgres
+from hailstorm.sinks.sink import Parcel
 from tests.connectors.delivering import Outgoing, board, delivering
 from tests.connectors.servers.postgres import PostgresServer
 from tests.connectors.servers.proxy import Proxy
-from tests.connectors.sink_contract import changes, counts_delivery, random_commits, stream
+from tests.connectors.sink_contract import changes, counts_delivery, got, random_commits, stream, stream_delivery
 
 
 @pytest.fixture
@@ -106,12 +107,12 @@ def test_a_zombie_that_wakes_up_after_another_took_over_changes_nothing(
 ) -> None:
     zombie, heir = Postgres(url, "counts"), Postgres(url, "counts")
     zombie.open(counts_delivery())
-    zombie.deliver(1, changes(("insert", "rain", 1)))
+    zombie.deliver(Parcel.of(1, changes(("insert", "rain", 1))))
     heir.open(counts_delivery())
-    heir.deliver(2, changes(("update", "rain", 2)))
-    heir.deliver(3, changes(("update", "rain", 3)))
-    zombie.deliver(2, changes(("update", "rain", 2)))
-    assert zombie.cursor() == heir.cursor() == 3
+    heir.deliver(Parcel.of(2, changes(("update", "rain", 2))))
+    heir.deliver(Parcel.of(3, changes(("update", "rain", 3))))
+    zombie.deliver(Parcel.of(2, changes(("update", "rain", 2))))
+    assert got(zombie) == got(heir) == 3
     zombie.close()
     heir.close()
     assert postgres_server.query(url, "SELECT * FROM counts") == [("rain", 3)]
@@ -130,13 +131,13 @@ def test_two_drivers_in_the_same_moment_wait_for_each_other(
 
     monkeypatch.setattr(postgres.faults, "fault", sleep)
     for sink in (zombie, heir):
-        sink.open(counts_delivery(key=()))
-        sink.deliver(1, stream(("hail", 1)))
+        sink.open(stream_delivery("board"))
+        sink.deliver(Parcel.of(1, stream(("hail", 1))))
     failed: list[BaseException] = []
 
     def deliver(sink: Postgres) -> None:
         try:
-            sink.deliver(2, stream(("rain", 1)))
+            sink.deliver(Parcel.of(2, stream(("rain", 1))))
         except BaseException as error:
             failed.append(error)
 
@@ -151,7 +152,7 @@ def test_two_drivers_in_the_same_moment_wait_for_each_other(
     for one in (thread, heirs):
         one.join(30)
     assert postgres_server.query(url, "SELECT * FROM words") == [("hail", 1), ("rain", 1)]
-    assert (heir.cursor(), failed) == (2, [])
+    assert (got(heir), failed) == (2, [])
     zombie.close()
     heir.close()
 
@@ -160,17 +161,17 @@ def test_a_zombie_that_sleeps_in_a_transaction_is_waited_for_only_so_long(
     postgres_server: PostgresServer, url: str
 ) -> None:
     heir = Postgres(url, "words")
-    heir.open(counts_delivery(key=()))
+    heir.open(stream_delivery("board"))
     heir._session.get().connection.execute("SET lock_timeout = '200ms'")
     import psycopg
 
     with psycopg.connect(url) as sleeping:
         sleeping.execute("SELECT * FROM hailstorm_cursors FOR UPDATE")
         with pytest.raises(SinkError) as caught:
-            heir.deliver(1, stream(("rain", 1)))
+            heir.deliver(Parcel.of(1, stream(("rain", 1))))
     assert (caught.value.code, type(caught.value)) == ("HS-SNK-006", TransientSinkError)
-    heir.deliver(1, stream(("rain", 1)))
-    assert heir.cursor() == 1
+    heir.deliver(Parcel.of(1, stream(("rain", 1))))
+    assert got(heir) == 1
     limit = heir._session.get().connection.execute("SHOW idle_in_transaction_session_timeout").fetchone()
     assert limit == ("1min",), "after which the server itself ends the zombie's transaction"
     heir.close()

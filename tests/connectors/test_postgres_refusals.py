@@ -10,13 +10,14 @@ from urllib.parse import quote
 import pyarrow as pa
 import pytest
 
+from hailstorm.columns import KIND
 from hailstorm.errors import SinkError, TransientSinkError, UsageError
-from hailstorm.sinks.postgres import Postgres
-from hailstorm.sinks.sink import KIND, Delivery, Rejected
+from hailstorm.sinks.postgres.sink import Postgres
+from hailstorm.sinks.sink import Delivery, Parcel, Rejected
 from tests.connectors.delivering import Outgoing, board
 from tests.connectors.servers.kafka import free_ports
 from tests.connectors.servers.postgres import PASSWORD, PostgresServer
-from tests.connectors.sink_contract import COUNTS, changes, counts_delivery, stream
+from tests.connectors.sink_contract import COUNTS, changes, counts_delivery, got, stream
 
 
 @pytest.fixture
@@ -32,7 +33,15 @@ def error_of(action: Callable[[], Any]) -> SinkError:
 
 def keeping(letters: dict[int, list[Rejected]], key: tuple[str, ...] = ("word",)) -> Delivery:
     """A delivery whose dead letters go into a dict."""
-    return Delivery("trending", "board", COUNTS, key, lambda commit, rows: letters.update({commit: list(rows)}))
+    return Delivery(
+        "trending",
+        "board",
+        "ledger",
+        COUNTS,
+        key,
+        bool(key),
+        reject=lambda commit, rows: letters.update({commit: list(rows)}),
+    )
 
 
 # Before the first row
@@ -44,6 +53,40 @@ def test_an_address_of_something_else_is_refused_without_repeating_it(url: str) 
     assert error.code == "HS-SNK-012"
     assert "postgresql://" in error.what
     assert "hail" not in error.what + error.hint
+
+
+def test_a_table_with_a_dot_in_its_name_is_an_error_that_shows_schema() -> None:
+    error = error_of(lambda: Postgres("postgresql://localhost/db", "analytics.counts"))
+    assert error.code == "HS-SNK-004"
+    assert "table='counts', schema='analytics'" in error.hint
+    assert error.at is not None and error.at.file == __file__
+
+
+def test_names_that_postgres_would_cut_off_are_refused() -> None:
+    longest = "ü" * 31
+    assert Postgres("postgresql://localhost/db", longest).table == longest
+    error = error_of(lambda: Postgres("postgresql://localhost/db", longest + "xy"))
+    assert (error.code, "64 bytes" in error.what) == ("HS-SNK-024", True)
+    schema = pa.schema([("n", pa.int64()), ("x" * 64, pa.int64())])
+    sink = Postgres("postgresql://localhost:1/db", "counts")
+    error = error_of(lambda: sink.open(Delivery("trending", "board", "ledger", schema, (), False)))
+    assert (error.code, "x" * 64 in error.what) == ("HS-SNK-024", True)
+
+
+def test_a_schema_holds_the_table_and_what_is_kept_beside_it(url: str, postgres_server: PostgresServer) -> None:
+    postgres_server.query(url, "CREATE TABLE counts (other text)")
+    sink = Postgres(url, "counts", schema='my "schema"')
+    error = error_of(lambda: sink.open(counts_delivery()))
+    assert (error.code, 'CREATE SCHEMA "my ""schema"""' in error.hint) == ("HS-SNK-001", True)
+    postgres_server.query(url, 'CREATE SCHEMA "my ""schema"""')
+    for commit, change in enumerate((("insert", "rain", 1), ("update", "rain", 2)), 1):
+        again = Postgres(url, "counts", schema='my "schema"')
+        again.open(counts_delivery())
+        again.deliver(Parcel.of(commit, changes(change)))
+        again.close()
+    assert postgres_server.query(url, 'SELECT word, n FROM "my ""schema""".counts') == [("rain", 2)]
+    assert postgres_server.query(url, "SELECT to_regclass('public.hailstorm_cursors')") == [(None,)]
+    assert again.describe()["schema"] == 'my "schema"'
 
 
 @pytest.mark.parametrize(
@@ -108,10 +151,12 @@ def test_a_user_who_may_only_write_needs_no_right_to_create(postgres_server: Pos
     first.open(counts_delivery())
     first.close()
     postgres_server.query(url, "CREATE ROLE writer LOGIN PASSWORD 'writes'")
-    postgres_server.query(url, "GRANT SELECT, INSERT, UPDATE, DELETE ON counts, hailstorm_cursors TO writer")
+    postgres_server.query(
+        url, "GRANT SELECT, INSERT, UPDATE, DELETE ON counts, hailstorm_cursors, hailstorm_tables TO writer"
+    )
     sink = Postgres(url.replace(f"storm:{PASSWORD}", "writer:writes"), "counts")
     sink.open(counts_delivery())
-    sink.deliver(1, changes(("insert", "rain", 1)))
+    sink.deliver(Parcel.of(1, changes(("insert", "rain", 1))))
     sink.close()
     assert postgres_server.query(url, "SELECT * FROM counts") == [("rain", 1)]
 
@@ -132,8 +177,8 @@ def test_a_table_of_ones_own_may_have_columns_that_fill_themselves(postgres_serv
     )
     sink = Postgres(url, "counts")
     sink.open(counts_delivery())
-    sink.deliver(1, changes(("insert", "rain", 1)))
-    sink.deliver(2, changes(("update", "rain", 2)))
+    sink.deliver(Parcel.of(1, changes(("insert", "rain", 1))))
+    sink.deliver(Parcel.of(2, changes(("update", "rain", 2))))
     sink.close()
     assert postgres_server.query(url, "SELECT id, word, n, at IS NULL FROM counts") == [(1, "rain", 2, False)]
     indexes = "SELECT count(*) FROM pg_indexes WHERE tablename = 'counts'"
@@ -159,10 +204,12 @@ def test_a_row_that_breaks_a_rule_is_a_dead_letter_and_the_others_arrive(
     postgres_server.query(url, f"CREATE TABLE counts (word text, n bigint{kind}, {rule})")
     sink, letters = Postgres(url, "counts", mode), dict[int, list[Rejected]]()
     sink.open(keeping(letters))
-    sink.deliver(1, changes(("insert", "rain", 1), ("insert", "hail", 2)))
-    sink.deliver(2, changes(("insert", "snow", 3), ("insert", "bad", bad), ("insert", "fog", 4), ("insert", "ice", 5)))
-    assert sink.cursor() == 2
-    sink.deliver(3, changes(("update", "snow", 6)))
+    sink.deliver(Parcel.of(1, changes(("insert", "rain", 1), ("insert", "hail", 2))))
+    sink.deliver(
+        Parcel.of(2, changes(("insert", "snow", 3), ("insert", "bad", bad), ("insert", "fog", 4), ("insert", "ice", 5)))
+    )
+    assert got(sink) == 2
+    sink.deliver(Parcel.of(3, changes(("update", "snow", 6))))
     sink.close()
     assert list(letters) == [2]
     ((row, why),) = [(letter.row, letter.reason) for letter in letters[2]]
@@ -183,7 +230,7 @@ def test_a_trigger_that_raises_refuses_its_row_only(postgres_server: PostgresSer
     postgres_server.query(url, "CREATE TRIGGER one BEFORE INSERT ON counts FOR EACH ROW EXECUTE FUNCTION refuse()")
     sink, letters = Postgres(url, "counts"), dict[int, list[Rejected]]()
     sink.open(keeping(letters))
-    sink.deliver(1, changes(("insert", "rain", 1), ("insert", "hail", 10)))
+    sink.deliver(Parcel.of(1, changes(("insert", "rain", 1), ("insert", "hail", 10))))
     sink.close()
     assert letters == {1: [Rejected(1, "too much 10")]}
     assert postgres_server.query(url, "SELECT * FROM counts") == [("rain", 1)]
@@ -194,7 +241,7 @@ def test_a_text_that_postgres_cannot_hold_is_a_dead_letter_and_not_changed(
 ) -> None:
     sink, letters = Postgres(url, "words"), dict[int, list[Rejected]]()
     sink.open(keeping(letters, key=()))
-    sink.deliver(1, stream(("ra\0in", 1), ("hail", 2)))
+    sink.deliver(Parcel.of(1, stream(("ra\0in", 1), ("hail", 2))))
     sink.close()
     assert [letter.row for letter in letters[1]] == [0]
     assert "0x00" in letters[1][0].reason
@@ -205,7 +252,7 @@ def test_many_rows_with_few_bad_ones_between_them(postgres_server: PostgresServe
     postgres_server.query(url, "CREATE TABLE words (word text, n bigint CHECK (n % 997 <> 5))")
     sink, letters = Postgres(url, "words"), dict[int, list[Rejected]]()
     sink.open(keeping(letters, key=()))
-    sink.deliver(1, stream(*((f"word {n}", n) for n in range(5000))))
+    sink.deliver(Parcel.of(1, stream(*((f"word {n}", n) for n in range(5000)))))
     sink.close()
     bad = [n for n in range(5000) if n % 997 == 5]
     assert [letter.row for letter in letters[1]] == bad
@@ -252,9 +299,9 @@ def test_one_sink_keeps_the_newest_row_and_all_changes_in_one_transaction(
 ) -> None:
     sink = Postgres(url, tables={"now": "upsert", "history": "append"})
     sink.open(counts_delivery())
-    sink.deliver(1, changes(("insert", "rain", 1), ("insert", "hail", 1)))
-    sink.deliver(2, changes(("update", "rain", 2), ("delete", "hail", None)))
-    sink.deliver(2, changes(("update", "rain", 2), ("delete", "hail", None)))
+    sink.deliver(Parcel.of(1, changes(("insert", "rain", 1), ("insert", "hail", 1))))
+    sink.deliver(Parcel.of(2, changes(("update", "rain", 2), ("delete", "hail", None))))
+    sink.deliver(Parcel.of(2, changes(("update", "rain", 2), ("delete", "hail", None))))
     sink.close()
     assert postgres_server.query(url, "SELECT * FROM now") == [("rain", 2)]
     history = postgres_server.query(url, "SELECT word, n, _kind FROM history ORDER BY word, n NULLS LAST")
@@ -266,8 +313,8 @@ def test_a_column_routes_rows_to_tables_and_a_stranger_is_a_dead_letter(
 ) -> None:
     sink, letters = Postgres(url, tables={"rain": None, "hail": None}, route="word"), dict[int, list[Rejected]]()
     sink.open(keeping(letters, key=()))
-    sink.deliver(1, stream(("rain", 1), ("hail", 2), ("rain", 3)))
-    sink.deliver(2, stream(("snow", 4), (None, 5), ("hail", 6)))
+    sink.deliver(Parcel.of(1, stream(("rain", 1), ("hail", 2), ("rain", 3))))
+    sink.deliver(Parcel.of(2, stream(("snow", 4), (None, 5), ("hail", 6))))
     sink.close()
     assert postgres_server.query(url, "SELECT * FROM rain ORDER BY n") == [(1,), (3,)]
     assert postgres_server.query(url, "SELECT * FROM hail ORDER BY n") == [(2,), (6,)]
@@ -287,17 +334,17 @@ def test_a_key_with_nulls_in_some_columns_is_deleted_by_the_index(postgres_serve
     schema = pa.schema([("a", pa.string()), ("b", pa.int64()), ("n", pa.float64())])
     rows = [("x", 1), ("x", None), (None, 1), (None, None), ("y", 2)]
     sink = Postgres(url, "pairs")
-    sink.open(Delivery("trending", "pairs", schema, ("a", "b")))
+    sink.open(Delivery("trending", "pairs", "ledger", schema, ("a", "b"), True))
 
     def of(kind: str, keys: list[Any], value: float | None) -> pa.Table:
         columns = {"a": [a for a, _ in keys], "b": [b for _, b in keys], "n": [value] * len(keys)}
         typed = {name: pa.array(values, schema.field(name).type) for name, values in columns.items()}
         return pa.table({**typed, KIND: [kind] * len(keys)})
 
-    sink.deliver(1, of("insert", rows, 1.5))
-    sink.deliver(2, of("update", rows, 2.5))
+    sink.deliver(Parcel.of(1, of("insert", rows, 1.5)))
+    sink.deliver(Parcel.of(2, of("update", rows, 2.5)))
     assert postgres_server.query(url, "SELECT count(*), sum(n) FROM pairs") == [(5, 12.5)]
-    sink.deliver(3, of("delete", rows[:4], None))
+    sink.deliver(Parcel.of(3, of("delete", rows[:4], None)))
     sink.close()
     assert postgres_server.query(url, "SELECT a, b FROM pairs") == [("y", 2)]
 

@@ -12,10 +12,11 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pytest
 
+from hailstorm.columns import KIND
 from hailstorm.errors import SinkError, TransientSinkError
 from hailstorm.sinks import redis
 from hailstorm.sinks.redis import Form, Redis
-from hailstorm.sinks.sink import KIND, Delivery
+from hailstorm.sinks.sink import Delivery, Parcel
 from tests.connectors.delivering import Outgoing, board
 from tests.connectors.servers.kafka import free_ports
 from tests.connectors.servers.proxy import Proxy
@@ -29,8 +30,10 @@ from tests.connectors.sink_contract import (
     as_json,
     changes,
     counts_delivery,
+    got,
     random_commits,
     stream,
+    stream_delivery,
 )
 
 
@@ -92,6 +95,7 @@ class TestRedisJson(TestRedisHash):
 
 
 class TestRedisStream(TestRedisHash):
+    is_a_log = True
     form = "stream"
 
 
@@ -104,12 +108,12 @@ def error_of(action: Callable[[], Any]) -> SinkError:
 def test_a_row_is_a_hash_under_its_key(server: RedisServer) -> None:
     sink = Redis(server.url, "counts")
     sink.open(counts_delivery())
-    sink.deliver(1, changes(("insert", "rain", 1), ("insert", "a:b%", 2)))
-    sink.deliver(2, changes(("update", "rain", None)))
+    sink.deliver(Parcel.of(1, changes(("insert", "rain", 1), ("insert", "a:b%", 2))))
+    sink.deliver(Parcel.of(2, changes(("update", "rain", None))))
     with server.client() as connection:
         assert connection.hgetall("counts:rain") == {b"word": b"rain"}, "a field that became null is gone"
         assert connection.hgetall("counts:a%3Ab%25") == {b"word": b"a:b%", b"n": b"2"}
-        assert connection.get("hailstorm:cursor:trending/board") == b"2"
+        assert json.loads(connection.get("hailstorm:cursor:trending/board")) == {"ledger": "ledger", "commit": 2}
     sink.close()
 
 
@@ -117,9 +121,9 @@ def test_different_keys_of_several_columns_have_different_names(server: RedisSer
     schema = pa.schema([("a", pa.string()), ("b", pa.string())])
     keys = [("x:y", "z"), ("x", "y:z"), (None, "null"), ("%null", "null"), ("", "")]
     sink = Redis(server.url, "pairs")
-    sink.open(Delivery("trending", "board", schema, ("a", "b")))
+    sink.open(Delivery("trending", "board", "ledger", schema, ("a", "b"), True))
     columns = {"a": [a for a, _ in keys], "b": [b for _, b in keys], KIND: ["insert"] * len(keys)}
-    sink.deliver(1, pa.table(columns))
+    sink.deliver(Parcel.of(1, pa.table(columns)))
     sink.close()
     with server.client() as connection:
         assert len(connection.keys("pairs:*")) == len(keys)
@@ -127,8 +131,8 @@ def test_different_keys_of_several_columns_have_different_names(server: RedisSer
 
 def test_a_stream_is_trimmed_when_asked(server: RedisServer) -> None:
     sink = Redis(server.url, "words", maxlen=100)
-    sink.open(counts_delivery(key=()))
-    sink.deliver(1, stream(*(("rain", n) for n in range(5000))))
+    sink.open(stream_delivery("board"))
+    sink.deliver(Parcel.of(1, stream(*(("rain", n) for n in range(5000)))))
     sink.close()
     with server.client() as connection:
         assert 100 <= connection.xlen("words") < 300
@@ -136,8 +140,8 @@ def test_a_stream_is_trimmed_when_asked(server: RedisServer) -> None:
 
 def test_a_row_of_nulls_is_an_entry_of_a_stream_all_the_same(server: RedisServer) -> None:
     sink = Redis(server.url, "words")
-    sink.open(counts_delivery(key=()))
-    sink.deliver(1, stream((None, None)))
+    sink.open(stream_delivery("board"))
+    sink.deliver(Parcel.of(1, stream((None, None))))
     sink.close()
     with server.client() as connection:
         assert connection.xlen("words") == 1
@@ -145,9 +149,7 @@ def test_a_row_of_nulls_is_an_entry_of_a_stream_all_the_same(server: RedisServer
 
 def test_a_stream_has_no_key_to_be_a_hash(server: RedisServer) -> None:
     sink = Redis(server.url, "words", "hash")
-    sink.open(counts_delivery(key=()))
-    assert error_of(lambda: sink.deliver(1, stream(("rain", 1)))).code == "HS-SNK-004"
-    sink.close()
+    assert error_of(lambda: sink.open(stream_delivery("board"))).code == "HS-SNK-004"
     assert error_of(lambda: Redis(server.url, "words", "list")).code == "HS-SNK-004"  # type: ignore[arg-type]
 
 
@@ -155,10 +157,10 @@ def test_a_key_that_holds_something_else_stops_the_sink_before_anything_is_writt
     with server.client() as connection:
         connection.set("words", "mine")
     sink = Redis(server.url, "words")
-    sink.open(counts_delivery(key=()))
-    error = error_of(lambda: sink.deliver(1, stream(("rain", 1))))
+    sink.open(stream_delivery("board"))
+    error = error_of(lambda: sink.deliver(Parcel.of(1, stream(("rain", 1)))))
     assert (error.code, "holds a string" in error.what) == ("HS-SNK-003", True)
-    assert sink.cursor() is None
+    assert got(sink) is None
     sink.close()
 
 
@@ -183,10 +185,12 @@ def test_a_password_or_the_whole_address_comes_from_the_environment(
 
 def test_a_user_without_rights_is_told(server: RedisServer) -> None:
     with server.client() as connection:
-        connection.acl_setuser("reader", enabled=True, passwords=["+reads"], keys=["*"], commands=["+get", "+ping"])
+        connection.acl_setuser(
+            "reader", enabled=True, passwords=["+reads"], keys=["*"], commands=["+get", "+hget", "+ping"]
+        )
     sink = Redis(server.url.replace(f":{PASSWORD}", "reader:reads"), "counts")
     sink.open(counts_delivery())
-    error = error_of(lambda: sink.deliver(1, changes(("insert", "rain", 1))))
+    error = error_of(lambda: sink.deliver(Parcel.of(1, changes(("insert", "rain", 1)))))
     assert (error.code, type(error)) == ("HS-SNK-020", SinkError)
     sink.close()
 
@@ -205,32 +209,32 @@ def test_an_address_of_something_else_is_refused(url: str) -> None:
 
 def test_a_full_memory_discards_the_transaction_and_is_waited_for(server: RedisServer) -> None:
     sink = Redis(server.url, "words")
-    sink.open(counts_delivery(key=()))
+    sink.open(stream_delivery("board"))
     with server.client() as connection:
         connection.config_set("maxmemory", 1)
         try:
-            error = error_of(lambda: sink.deliver(1, stream(("rain", 1))))
+            error = error_of(lambda: sink.deliver(Parcel.of(1, stream(("rain", 1)))))
         finally:
             connection.config_set("maxmemory", "64mb")
         assert (error.code, type(error)) == ("HS-SNK-005", TransientSinkError)
-        assert (sink.cursor(), connection.exists("words")) == (None, 0)
-    sink.deliver(1, stream(("rain", 1)))
+        assert (got(sink), connection.exists("words")) == (None, 0)
+    sink.deliver(Parcel.of(1, stream(("rain", 1))))
     sink.close()
 
 
 def test_a_zombie_in_the_middle_of_a_delivery_is_refused(server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
     zombie, heir = Redis(server.url, "words"), Redis(server.url, "words")
     for sink in (zombie, heir):
-        sink.open(counts_delivery(key=()))
+        sink.open(stream_delivery("board"))
 
     def take_over(point: str) -> None:
         monkeypatch.setattr(redis.faults, "fault", lambda point: None)
-        heir.deliver(1, stream(("rain", 1)))
+        heir.deliver(Parcel.of(1, stream(("rain", 1))))
 
     monkeypatch.setattr(redis.faults, "fault", take_over)
-    error = error_of(lambda: zombie.deliver(1, stream(("rain", 1))))
+    error = error_of(lambda: zombie.deliver(Parcel.of(1, stream(("rain", 1)))))
     assert (error.code, type(error)) == ("HS-SNK-006", TransientSinkError)
-    zombie.deliver(1, stream(("rain", 1)))
+    zombie.deliver(Parcel.of(1, stream(("rain", 1))))
     with server.client() as connection:
         assert connection.xlen("words") == 1
     zombie.close()

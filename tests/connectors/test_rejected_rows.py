@@ -13,21 +13,21 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from hailstorm.engine.delivery import columns_of
-from hailstorm.engine.second_chance import SecondChance, second_chance
+from hailstorm.engine.delivery.courier import columns_of
+from hailstorm.engine.delivery.second_chance import SecondChance, second_chance
 from hailstorm.errors import SinkError
-from hailstorm.ledger.faults import inject
+from hailstorm.faults import inject
 from hailstorm.ledger.ledger import next_commit
 from hailstorm.ledger.reader import open_ledger
+from hailstorm.ledger.stores.store import read_table
 from hailstorm.sinks.duckdb import DuckDB
-from hailstorm.sinks.sink import Delivery, Rejected
+from hailstorm.sinks.sink import Delivery, Parcel, Rejected
 from hailstorm.sinks.sqlite import Sqlite
 from hailstorm.topology import step
 from tests.connectors.delivering import Outgoing, board
-from tests.connectors.sink_contract import COUNTS, changes, counts_delivery, stream
+from tests.connectors.sink_contract import COUNTS, changes, got, stream, stream_delivery
 
 Table = Sqlite | DuckDB
 LIMITED = "CREATE TABLE words (word TEXT, n BIGINT CHECK (n < 100))"
@@ -69,7 +69,7 @@ def keeping(letters: dict[int, list[Rejected]], key: tuple[str, ...] = ()) -> De
     def reject(commit: int, rows: Any) -> None:
         letters[commit] = list(rows)
 
-    return Delivery("trending", "board", COUNTS, key, reject)
+    return Delivery("trending", "board", "ledger", COUNTS, key, bool(key), reject=reject)
 
 
 # Rejecting
@@ -79,8 +79,8 @@ def test_a_row_that_breaks_a_constraint_is_rejected_and_the_others_arrive(databa
     database.query(LIMITED)
     letters: dict[int, list[Rejected]] = {}
     database.sink.open(keeping(letters))
-    database.sink.deliver(1, stream(("rain", 1), ("hail", 100), ("snow", 3), ("sleet", 101)))
-    assert database.sink.cursor() == 1
+    database.sink.deliver(Parcel.of(1, stream(("rain", 1), ("hail", 100), ("snow", 3), ("sleet", 101))))
+    assert got(database.sink) == 1
     database.sink.close()
     assert [letter.row for letter in letters[1]] == [1, 3]
     assert "CHECK constraint failed" in letters[1][0].reason
@@ -91,9 +91,9 @@ def test_a_refused_update_leaves_the_row_that_was_there(database: Database) -> N
     database.query("CREATE TABLE words (word TEXT PRIMARY KEY, n BIGINT CHECK (n < 100))")
     letters: dict[int, list[Rejected]] = {}
     database.sink.open(keeping(letters, ("word",)))
-    database.sink.deliver(1, changes(("insert", "rain", 1), ("insert", "hail", 1)))
-    database.sink.deliver(2, changes(("update", "rain", 100), ("update", "hail", 2)))
-    database.sink.deliver(3, changes(("delete", "hail", None), ("insert", "snow", 5)))
+    database.sink.deliver(Parcel.of(1, changes(("insert", "rain", 1), ("insert", "hail", 1))))
+    database.sink.deliver(Parcel.of(2, changes(("update", "rain", 100), ("update", "hail", 2))))
+    database.sink.deliver(Parcel.of(3, changes(("delete", "hail", None), ("insert", "snow", 5))))
     database.sink.close()
     assert {commit: [letter.row for letter in found] for commit, found in letters.items()} == {2: [0]}
     assert database.rows() == [("rain", 1), ("snow", 5)]
@@ -103,7 +103,7 @@ def test_of_rows_that_exclude_each_other_the_first_is_taken(database: Database) 
     database.query("CREATE TABLE words (word TEXT, n BIGINT UNIQUE)")
     letters: dict[int, list[Rejected]] = {}
     database.sink.open(keeping(letters))
-    database.sink.deliver(1, stream(("rain", 1), ("hail", 2), ("snow", 1), ("sleet", 3), ("fog", 2)))
+    database.sink.deliver(Parcel.of(1, stream(("rain", 1), ("hail", 2), ("snow", 1), ("sleet", 3), ("fog", 2))))
     database.sink.close()
     assert [letter.row for letter in letters[1]] == [2, 4]
     assert database.rows() == [("hail", 2), ("rain", 1), ("sleet", 3)]
@@ -113,7 +113,7 @@ def test_many_rows_with_few_bad_ones_between_them(database: Database) -> None:
     database.query("CREATE TABLE words (word TEXT NOT NULL, n BIGINT CHECK (n % 997 <> 5))")
     letters: dict[int, list[Rejected]] = {}
     database.sink.open(keeping(letters))
-    database.sink.deliver(1, stream(*((None if n == 4000 else f"word {n}", n) for n in range(5000))))
+    database.sink.deliver(Parcel.of(1, stream(*((None if n == 4000 else f"word {n}", n) for n in range(5000)))))
     database.sink.close()
     bad = sorted([4000, *(n for n in range(5000) if n % 997 == 5)])
     assert [letter.row for letter in letters[1]] == bad
@@ -136,10 +136,10 @@ def test_a_target_that_refuses_everything_stops_its_sink_and_is_given_all_when_m
 
 def test_where_nobody_keeps_dead_letters_a_rejected_row_stops_the_sink(database: Database) -> None:
     database.query(LIMITED)
-    database.sink.open(counts_delivery(key=()))
+    database.sink.open(stream_delivery("board"))
     with pytest.raises(SinkError, match="HS-SNK-011"):
-        database.sink.deliver(1, stream(("rain", 1), ("hail", 100)))
-    assert database.sink.cursor() is None
+        database.sink.deliver(Parcel.of(1, stream(("rain", 1), ("hail", 100))))
+    assert got(database.sink) is None
     database.sink.close()
     assert database.rows() == []
 
@@ -274,7 +274,7 @@ def test_a_column_that_was_added_since_is_null_and_other_types_are_an_error(tmp_
     outgoing.ledger.store_rejected("board", 1, [("no", b"{}")], stream(("rain", 1)))
     wider = pa.schema([*COUNTS, ("at", pa.timestamp("us", tz="UTC"))])
     (file,) = second_chance(outgoing.ledger, {"board": (wider, ())}).outbox["board"]
-    found = pq.read_table(outgoing.ledger.store.path(file.path)).to_pylist()
+    found = read_table(outgoing.ledger.store, file.path).to_pylist()
     assert found == [{"word": "rain", "n": 1, "at": None}]
     other = pa.schema([("word", pa.int64()), ("n", pa.int64())])
     with pytest.raises(SinkError, match="HS-SNK-023"):

@@ -16,11 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console as Terminal
 
+from hailstorm.columns import KIND
 from hailstorm.sinks.call import Call, Row
 from hailstorm.sinks.console import Console
 from hailstorm.sinks.duckdb import DuckDB
 from hailstorm.sinks.parquet import Parquet
-from hailstorm.sinks.sink import KIND
 from hailstorm.sinks.sqlite import Sqlite
 from tests.connectors.sink_contract import Harness, Json, SinkContract, after_changes, as_json
 
@@ -158,18 +158,27 @@ class TestDuckDB(SinkContract):
 
 
 class TestParquet(SinkContract):
+    is_a_log = True
+    has_generations = True
+
     @pytest.fixture
     def harness(self, tmp_path: Path) -> Harness:
         return ParquetHarness(tmp_path)
 
 
 class TestCall(SinkContract):
+    is_a_log = True
+    has_owner = False
+
     @pytest.fixture
     def harness(self, tmp_path: Path) -> Harness:
         return CallHarness(tmp_path)
 
 
 class TestConsole(SinkContract):
+    is_a_log = True
+    has_owner = False
+
     @pytest.fixture
     def harness(self, tmp_path: Path) -> Harness:
         return ConsoleHarness(tmp_path)

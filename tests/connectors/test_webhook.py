@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from hailstorm.errors import SinkError, TransientSinkError, UsageError
-from hailstorm.sinks.sink import Delivery, Rejected
+from hailstorm.sinks.sink import Delivery, Parcel, Rejected
 from hailstorm.sinks.webhook import Webhook
 from tests.connectors.delivering import Outgoing, board
 from tests.connectors.servers.kafka import free_ports
@@ -26,6 +26,7 @@ from tests.connectors.sink_contract import (
     changes,
     counts_delivery,
     stream,
+    stream_delivery,
 )
 
 
@@ -53,6 +54,9 @@ class WebhookHarness:
 
 
 class TestWebhook(SinkContract):
+    is_a_log = True
+    has_owner = False
+
     @pytest.fixture
     def harness(self, receiver: Receiver) -> Harness:
         return WebhookHarness(receiver)
@@ -69,13 +73,23 @@ def opened(
 ) -> Webhook:
     sink = Webhook(url, **options)
     kept = {} if letters is None else letters
-    sink.open(Delivery("trending", "board", COUNTS, key, lambda commit, rows: kept.update({commit: list(rows)})))
+    sink.open(
+        Delivery(
+            "trending",
+            "board",
+            "ledger",
+            COUNTS,
+            key,
+            True,
+            reject=lambda commit, rows: kept.update({commit: list(rows)}),
+        )
+    )
     return sink
 
 
 def test_a_batch_has_a_key_and_so_has_every_row(receiver: Receiver) -> None:
     sink = opened(receiver.url, batch=2)
-    sink.deliver(12, stream(("rain", 1), ("hail", 2), ("snow", 3)))
+    sink.deliver(Parcel.of(12, stream(("rain", 1), ("hail", 2), ("snow", 3))))
     sink.close()
     assert [request.key for request in receiver.requests] == ["trending/board/12/0-1", "trending/board/12/2"]
     assert receiver.requests[0].body == {
@@ -91,7 +105,7 @@ def test_a_batch_has_a_key_and_so_has_every_row(receiver: Receiver) -> None:
 
 def test_a_commit_without_rows_posts_nothing(receiver: Receiver) -> None:
     sink = opened(receiver.url)
-    sink.deliver(1, changes())
+    sink.deliver(Parcel.of(1, changes()))
     sink.close()
     assert receiver.requests == []
 
@@ -105,7 +119,7 @@ def test_a_row_that_the_service_refuses_is_found_and_is_a_dead_letter(receiver: 
     receiver.answer = answer
     letters: dict[int, list[Rejected]] = {}
     sink = opened(receiver.url, letters=letters, batch=8)
-    sink.deliver(1, stream(*((f"word {n}", n) for n in range(20))))
+    sink.deliver(Parcel.of(1, stream(*((f"word {n}", n) for n in range(20)))))
     sink.close()
     assert [letter.row for letter in letters[1]] == [3, 11]
     assert str(status) in letters[1][0].reason
@@ -118,7 +132,7 @@ def test_a_row_that_the_service_refuses_is_found_and_is_a_dead_letter(receiver: 
 def test_what_may_pass_is_tried_again(receiver: Receiver, status: int) -> None:
     receiver.answer = lambda request: (status, "later")
     sink = opened(receiver.url)
-    error = error_of(lambda: sink.deliver(1, stream(("rain", 1))))
+    error = error_of(lambda: sink.deliver(Parcel.of(1, stream(("rain", 1)))))
     assert (error.code, type(error)) == ("HS-SNK-006", TransientSinkError)
     sink.close()
 
@@ -127,7 +141,7 @@ def test_what_may_pass_is_tried_again(receiver: Receiver, status: int) -> None:
 def test_what_is_wrong_with_the_request_stops_the_sink(receiver: Receiver, status: int) -> None:
     receiver.answer = lambda request: (status, "go away")
     sink = opened(receiver.url)
-    error = error_of(lambda: sink.deliver(1, stream(("rain", 1))))
+    error = error_of(lambda: sink.deliver(Parcel.of(1, stream(("rain", 1)))))
     assert (error.code, type(error)) == ("HS-SNK-022", SinkError)
     sink.close()
 
@@ -135,11 +149,11 @@ def test_what_is_wrong_with_the_request_stops_the_sink(receiver: Receiver, statu
 def test_a_service_that_is_down_or_slow_is_waited_for(receiver: Receiver) -> None:
     (port,) = free_ports(1)
     down = opened(f"http://127.0.0.1:{port}")
-    assert type(error_of(lambda: down.deliver(1, stream(("rain", 1))))) is TransientSinkError
+    assert type(error_of(lambda: down.deliver(Parcel.of(1, stream(("rain", 1)))))) is TransientSinkError
     down.close()
     receiver.answer = lambda request: (time.sleep(0.5), (200, ""))[1]
     slow = opened(receiver.url, timeout=0.1)
-    error = error_of(lambda: slow.deliver(1, stream(("rain", 1))))
+    error = error_of(lambda: slow.deliver(Parcel.of(1, stream(("rain", 1)))))
     assert (error.code, type(error)) == ("HS-SNK-006", TransientSinkError)
     slow.close()
 
@@ -156,8 +170,8 @@ def test_secrets_come_from_the_environment_and_are_shown_nowhere(
         sink.open(counts_delivery())
     monkeypatch.setenv("HOOK_TOKEN", "hail-and-rain")
     receiver.answer = lambda request: (401, f"{request.headers['Authorization']} is not known at hidden-path")
-    sink.open(counts_delivery(key=()))
-    error = error_of(lambda: sink.deliver(1, stream(("rain", 1))))
+    sink.open(stream_delivery("board"))
+    error = error_of(lambda: sink.deliver(Parcel.of(1, stream(("rain", 1)))))
     assert receiver.requests[0].headers["Authorization"] == "Bearer hail-and-rain"
     sink.close()
     shown = str(error) + repr(sink) + repr(sink.describe())
@@ -194,3 +208,25 @@ def test_the_delivery_modes_promise_what_they_say_when_killed(
     sent = [row["row"]["n"] for request in receiver.requests for row in request.body["rows"]]
     assert sorted(row["row"]["n"] for row in receiver.rows.values()) == received, "by key, every row once"
     assert sorted(sent) == sorted(received + repeated)
+
+
+SECRET_PATH = "/services/T024BE7LD/B01QX3ZKVHM/xoxsecrettoken"
+
+
+def test_the_path_of_a_webhook_is_a_secret(receiver: Receiver) -> None:
+    root = receiver.url.rstrip("/").partition("://")[2].partition("/")[0]
+    url = f"http://{root}{SECRET_PATH}"
+    receiver.answer = lambda request: (404, f"no such page: {SECRET_PATH}, token xoxsecrettoken")
+    sink = opened(url)
+    told = [
+        repr(sink),
+        str(sink.describe()),
+        error_of(lambda: sink.deliver(Parcel.of(1, stream(("rain", 1))))).render(),
+    ]
+    sink.close()
+    gone = opened(f"http://127.0.0.1:9{SECRET_PATH}")
+    told.append(error_of(lambda: gone.deliver(Parcel.of(1, stream(("rain", 1))))).render())
+    gone.close()
+    assert not [text for text in told if "xoxsecret" in text or "T024" in text]
+    assert f"http://{root}/***" in told[2]
+    assert Webhook(url).describe() != Webhook(url + "2").describe()  # another path is another target

@@ -4,8 +4,10 @@ In a page, in order:
     ```python file=app.py     is written to that file
     ```python same=app.py     must be what that file holds
     ```python                 is run; a page's blocks share their names
-    ```console                `$ command` is typed in a shell and must succeed; what stands below is its output, where
-                              `...` stands for anything, and no output means that nobody looks
+    ```diff file=app.py       is what the reader changes in that file: lines with - become those with +
+    ```console                `$ command` is typed in a shell and must succeed; what stands below is what it prints
+                              (its stdout, or its stderr), where `...` stands for anything, and nothing there means
+                              that nobody looks. A command below which an error stands (HS-...) must fail with it
 Each page has a folder of its own, which `cd` in a command changes.
 """
 
@@ -40,7 +42,7 @@ class Block:
 
 def blocks(page: Path) -> list[Block]:
     found = [Block(*match.groups()) for match in FENCE.finditer(page.read_text())]
-    return [block for block in found if block.language in ("python", "console")]
+    return [block for block in found if block.language in ("python", "console", "diff")]
 
 
 @pytest.mark.spark
@@ -53,12 +55,14 @@ def test_a_page_does_what_it_says(page: Path, tmp_path: Path, monkeypatch: pytes
         kind, _, file = block.option.partition("=")
         if block.language == "console":
             type_commands(block.text, monkeypatch)
+        elif block.language == "diff":
+            change(Path(file), block.text)
         elif kind == "file":
             Path(file).write_text(block.text)
         elif kind == "same":
             assert Path(file).read_text() == block.text
         else:
-            exec(compile(block.text, f"{page.name}, a block", "exec"), names)
+            exec(compile(block.text, f"{page.name}, a block", "exec", dont_inherit=True), names)
 
 
 def type_commands(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,13 +73,22 @@ def type_commands(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.chdir(words[1])
             continue
         done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=180, check=False)
-        assert done.returncode == 0, f"$ {command}\n{done.stdout}\n{done.stderr}"
+        said = f"$ {command}\n{done.stdout}\n{done.stderr}"
+        assert (done.returncode != 0) == expected.startswith("HS-"), said
         if expected.strip():
-            assert matches(done.stdout, expected), f"$ {command}\n{done.stdout}\n{done.stderr}"
+            assert matches(done.stdout, expected) or matches(done.stderr, expected), said
+
+
+def change(file: Path, text: str) -> None:
+    lines = {sign: [line[1:] for line in text.splitlines() if line.startswith(sign)] for sign in "-+"}
+    before = file.read_text()
+    assert before.count("\n".join(lines["-"])) == 1
+    file.write_text(before.replace("\n".join(lines["-"]), "\n".join(lines["+"])))
 
 
 def matches(output: str, expected: str) -> bool:
-    """Whether the output is as expected, where `...` stands for anything, also for nothing."""
+    """Whether the output is as expected, where `...` stands for anything, also for nothing. Lines may end in spaces."""
+    output = "\n".join(line.rstrip() for line in output.splitlines())
     pattern = "*".join(re.sub(r"([*?[])", r"[\1]", part) for part in expected.strip().split("..."))
     return fnmatch.fnmatchcase(output.strip(), pattern)
 

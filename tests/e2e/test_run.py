@@ -90,6 +90,8 @@ def test_a_run_in_a_pipe_prints_plain_lines_and_a_summary(words: Path) -> None:
     parts = ("choose", "plan", "read", "compute", "look up", "merge", "write", "commit", "deliver")
     for shown in (done.stdout, status):
         assert [part for part in parts if f" {part} " in shown] == list(parts)
+    way = ("waiting", "reading", "tick", "hand-over", "sink", "arrival to delivery")
+    assert [part for part in way if f" {part} " in done.stdout] == list(way)
 
 
 def test_state_can_be_read_while_it_runs_and_a_signal_ends_it_well(running: subprocess.Popen[str], words: Path) -> None:
@@ -210,3 +212,66 @@ def test_a_ledger_that_is_a_file_is_refused(words: Path) -> None:
     done = hailstorm_("run", "app.py", "--ledger", "file", folder=words, ok=1)
     assert "is a file" in done.stderr
     assert (words / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize("folder", ["it's a b", 'ü %d ${x} "q"'])
+def test_an_app_runs_in_a_folder_with_any_name(tmp_path: Path, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Without a locale Java knows ASCII only, and the folder for temporary files may be called anything, too.
+    monkeypatch.setenv("LC_ALL", "C")
+    (tmp_path / "t m'p").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "t m'p"))
+    here = tmp_path / folder
+    here.mkdir()
+    (here / "app.py").write_text(WORDS)
+    Log(here / "data/lines").append([{"word": "rain"}])
+    hailstorm_("run", "app.py", "--until", "caught-up", folder=here)
+    assert rows("state", "app.py", "counts", folder=here) == [{"word": "rain", "n": 1}]
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([folder, "t m'p"])
+    assert (here / ".hailstorm/words/.cache/spark.log").exists()
+    assert list((tmp_path / "t m'p").iterdir()) == []  # what Spark wrote on the side is gone
+
+
+@pytest.mark.parametrize(
+    ("conf", "says"),
+    [
+        ("spark.driver.memory=900000g", "Could not reserve enough space"),
+        ("spark.driver.memory=frog", "Invalid maximum heap size: -Xmxfrog"),
+    ],
+    ids=["too much memory", "no number"],
+)
+def test_what_keeps_java_from_starting_is_said_in_its_own_words(words: Path, conf: str, says: str) -> None:
+    done = hailstorm_("run", "app.py", "--conf", conf, folder=words, ok=1)
+    assert "HS-CLI-060  Java did not start" in done.stderr
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_what_a_killed_run_left_in_the_temporary_folder_is_removed_by_the_next(words: Path, tmp_path: Path) -> None:
+    place = words / "tmp"
+    place.mkdir()
+    (place / "hailstorm-scratch-alive").mkdir()
+    (place / "hailstorm-scratch-precious.txt").write_text("mine")
+    environment = {**os.environ, "TMPDIR": str(place)}
+    process = subprocess.Popen([*HAILSTORM, "run", "app.py"], cwd=words, env=environment, stdout=-3, stderr=-3)
+    try:
+        wait_for(lambda: committed(words) >= 3 or process.poll() is not None, "the first tick")
+        before = {path.name for path in place.iterdir()}
+    finally:
+        process.kill()
+        process.wait()
+    assert len(before) == 3
+    code = "from hailstorm.engine.spark.scratch import scratch_folder; print(scratch_folder().name)"
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() not in before
+    assert {path.name for path in place.iterdir()} == {"hailstorm-scratch-alive", "hailstorm-scratch-precious.txt"}
+
+
+def test_an_app_that_is_run_as_a_script_shows_the_same(words: Path) -> None:
+    (words / "app.py").write_text(WORDS + "if __name__ == '__main__':\n    storm.run(until='caught-up')\n")
+    command = [sys.executable, "app.py"]
+    done = subprocess.run(command, cwd=words, capture_output=True, text=True, timeout=180, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "starting Spark" in done.stderr
+    assert "Stopped at commit 2: 3 rows in 1 ticks" in done.stderr
+    assert "hailstorm status app.py" in done.stderr

@@ -24,7 +24,10 @@ def test_a_mistake_is_shown_with_its_place_and_what_to_do(app: Path, golden: Cal
 
 
 def codes_in(file: Path) -> set[str]:
-    return {f"HS-TOP-{int(number):03d}" for number in re.findall(r"\bTopologyError\(\s*(\d+),", file.read_text())}
+    return {
+        f"HS-TOP-{int(number):03d}"
+        for number in re.findall(r"\b(?:Topology|UnknownName)Error\(\s*(\d+),", file.read_text())
+    }
 
 
 def test_every_mistake_has_an_example_here_and_a_place_in_the_reference() -> None:

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 import hailstorm.algebra as hs
 from hailstorm.algebra.monoid import ArrowPieces, SqlMonoid
 from hailstorm.algebra.sums import Mean, Sum
-from hailstorm.testing.inputs import arrow_type, values
+from hailstorm.testing.inputs import values
+from hailstorm.topology.arrow_types import arrow_type
 
 CASES: list[tuple[SqlMonoid, tuple[str, ...]]] = [
     (hs.count(), ()),

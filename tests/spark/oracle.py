@@ -191,7 +191,7 @@ def _table_step(chance: random.Random, name: str, node: Node) -> Node:
 def draw(seed: int) -> Drawn:
     """One or two spouts, some stateless steps, some folds, and steps on top of those."""
     chance = random.Random(seed)
-    storm = hs.Topology(f"drawn{seed}")
+    storm = hs.Topology(f"drawn{seed}", error_limit=1)
     drawn = Drawn(storm, [f"s{i}" for i in range(chance.randint(1, 2))])
 
     def add(make: Callable[[str], Node]) -> Node:

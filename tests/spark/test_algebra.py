@@ -380,3 +380,43 @@ def test_sketches_stay_within_their_documented_error(spark: SparkSession) -> Non
     assert {item["item"] for item in row["often"]} == set(most)
     assert all(abs(item["count"] - true[item["item"]]) <= count / capacity for item in row["often"])
     assert any(item["count"] != true[item["item"]] for item in row["often"])  # else nothing was estimated
+
+
+def test_an_empty_text_is_a_value_that_count_distinct_counts(spark: SparkSession) -> None:
+    for type_ in ("string", "binary"):
+        pieces = hs.count_distinct("x").pieces((type_,))
+        rows = spark.sql(f"select cast(x as {type_}) as x from values (''), ('a'), (''), (null) as t(x)")
+        states = rows.selectExpr(f"{pieces.lift} as s")
+        assert states.selectExpr(f"{pieces.present.replace('{s}', 's')} as n").collect() == [(2,)]
+
+
+def test_count_distinct_tells_all_nested_values_apart(spark: SparkSession) -> None:
+    values = {
+        "array<int>": ["array()", "array(null)", "array(null, null)", "array(0)", "array(0, null)", "array(null, 0)"],
+        "array<array<array<int>>>": [
+            "array()",
+            "array(array())",
+            "array(array(), array(), array())",
+            "array(array(array()))",
+        ],
+        "struct<p:int,`q r`:array<string>>": [
+            "named_struct('p', 1, 'q r', null)",
+            "named_struct('p', null, 'q r', array('1'))",
+            "named_struct('p', 1, 'q r', array())",
+            "named_struct('p', 1, 'q r', array(null))",
+            "named_struct('p', null, 'q r', null)",
+        ],
+        "array<struct<a:double,b:double>>": [
+            "array(struct(1, null))",
+            "array(struct(null, 1))",
+            "array(null, struct(1, null))",
+            "array(struct(double('NaN'), -0.0))",
+            "array(struct(double('NaN'), 0.0))",  # equal to the one before
+        ],
+    }
+    for type_, texts in values.items():
+        pieces = hs.count_distinct("x").pieces((type_,))
+        rows = " union all ".join(f"select cast({text} as {type_}) as x" for text in [*texts, *texts, "null"])
+        states = spark.sql(rows).selectExpr(f"{pieces.lift} as s", "count(distinct x) as n")
+        [(found, wanted)] = states.selectExpr(f"{pieces.present.replace('{s}', 's')} as found", "n").collect()
+        assert found == wanted, type_

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,11 @@ from pyspark.sql import SparkSession
 import hailstorm as hs
 from hailstorm.engine.negotiator import Negotiator
 from hailstorm.engine.run import run_topology
+from hailstorm.engine.tolerance import total
 from hailstorm.errors import HailstormError, LedgerError, LedgerInUseError, LogError, RunError, TopologyError
 from hailstorm.ledger.ledger import Ledger
 from hailstorm.ledger.reader import open_ledger
-from hailstorm.ledger.store import LocalStore
+from hailstorm.ledger.stores.local import LocalStore
 from hailstorm.spouts.log import Log
 from hailstorm.testing import Driver
 from hailstorm.topology.settings import Settings
@@ -76,7 +78,7 @@ def bad_input() -> hs.Topology:
     return storm
 
 
-@pytest.fixture(scope="module", params=[1, 2], ids=["prepared", "planned"])
+@pytest.fixture(scope="module", params=[0, 1, 2], ids=["resident", "prepared", "planned"])
 def driver(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[Driver]:
     with Driver(bad_input(), spark, tasks=(request.param,)) as driver:
         # First: fifteen rows of which many fail; fewer than a hundred, so that the tick does not stop.
@@ -144,7 +146,7 @@ def test_what_is_not_of_the_declared_type_is_a_dead_letter(driver: Driver) -> No
     assert [row["offset"] for row in found] == list(range(1, 16))
     assert all(len(row["reason"]) <= 1_000 for row in found)
     reasons = {row["offset"]: row["reason"] for row in found}
-    assert "'i' is declared int64" in reasons[1]
+    assert "'i' is BIGINT, which does not hold 'text' (str)" in reasons[1]
     assert "which it does not declare" in reasons[9]
     assert "the row has no 'missing'; it has: k, n" in reasons[15]
     assert driver.table("typed_rows") == [{"n": 5, "s": 23}]
@@ -212,6 +214,39 @@ def test_a_record_on_which_sql_fails_is_a_dead_letter_and_the_rest_goes_on(spark
         assert "'one'" in letters[0, 1]["reason"]
 
 
+def test_a_trickle_of_bad_rows_stops_the_run_at_every_start_until_somebody_sees_to_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    storm = hs.Topology("trickle")
+    rows = storm.spout("rows", hs.Log(tmp_path / "log"), schema="n INT")
+    rows.bolt(inverse, name="inverse", returns="q INT").fold("total", n=hs.count())
+    log = Log(tmp_path / "log")
+
+    def run(settings: Settings | None = None) -> None:
+        negotiator = Negotiator(spark, storm, Ledger(tmp_path / "ledger", create=True), settings)
+        negotiator.start()
+        try:
+            negotiator.tick()
+        except RunError:
+            negotiator.fail()
+            raise
+        negotiator.stop()
+
+    for _ in range(3):
+        log.append([{"n": 0}] * 30)
+        run()
+    log.append([{"n": 0}] * 30)
+    for _ in range(2):
+        with pytest.raises(RunError, match=r"120 of the last 120 rows failed, more than 10%.*'inverse'"):
+            run()
+    ledger = Ledger(tmp_path / "ledger")
+    assert (ledger.head.rows, total(ledger.head.recent)) == (90, (90, 90))
+    run(Settings(error_limit=1.0))
+    log.append([{"n": 0}] * 30 + [{"n": 1}])
+    run()
+    assert total(Ledger(tmp_path / "ledger").head.recent) == (31, 30)
+
+
 def test_a_worker_that_dies_in_the_middle_of_a_task_is_replaced_and_the_tick_tried_again(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -248,6 +283,36 @@ def test_sql_that_fails_on_many_rows_is_a_clear_error(spark: SparkSession) -> No
         assert driver.ledger.head.rows == 0
 
 
+def test_sql_that_fails_on_half_of_the_rows_ends_soon_with_the_error_and_examples(spark: SparkSession) -> None:
+    storm = hs.Topology("sql")
+    rows = storm.spout("rows", hs.Log("x"), schema="k STRING, n INT")
+    rows.select("cast", n="cast(k AS INT)").fold("total", n=hs.sum("n"))
+    with Driver(storm, spark, settings=Settings(search_time_ms=1_000)) as driver:
+        driver.feed("rows", [{"k": "1" if n % 2 else "one"} for n in range(20_000)])
+        before = set(driver.ledger.root.rglob("*.parquet"))
+        with pytest.raises(RunError, match="an SQL expression fails") as error:
+            driver.advance()
+        assert re.search(r"bad records: \d+ of the first \d+ that were looked through", error.value.hint)
+        assert "rows/0@0: an SQL expression fails on a row" in error.value.hint
+        assert driver.ledger.head.rows == 0
+        # The search leaves nothing. Of the tick itself, a pass that Spark gave up may have ended its file: vacuum's.
+        assert len(set(driver.ledger.root.rglob("*.parquet")) - before) <= 1
+
+
+def test_a_search_that_is_cut_short_goes_on_with_what_it_has_looked_through(spark: SparkSession) -> None:
+    storm = hs.Topology("sql")
+    rows = storm.spout("rows", hs.Log("x"), schema="k STRING, n INT")
+    rows.select("cast", n="cast(k AS INT)").fold("total", n=hs.count())
+    bad = {13, 31}
+    with Driver(storm, spark, settings=Settings(search_jobs=8, search_time_ms=60_000)) as driver:
+        driver.feed("rows", [{"k": "one" if n in bad else "1"} for n in range(32)])
+        assert driver.advance() == 32
+        assert driver.table("total") == [{"n": 30}]
+        assert {letter["offset"] for letter in driver.errors()} == bad
+        ticks = [commit for commit in open_ledger(driver.ledger.root).commits() if commit.reason == "tick"]
+        assert len(ticks) > 1
+
+
 def test_a_record_on_which_a_monoid_of_ones_own_raises_is_a_dead_letter(spark: SparkSession) -> None:
     storm = hs.Topology("own")
     rows = storm.spout("rows", hs.Log("x"), schema="k STRING, n INT")
@@ -258,6 +323,87 @@ def test_a_record_on_which_a_monoid_of_ones_own_raises_is_a_dead_letter(spark: S
         assert driver.table("parsed") == [{"k": "1", "n": 1}]
         (letter,) = driver.errors()
         assert "Parsed of step 'parsed', column 'n', fails on ('one',): ValueError" in letter["reason"]
+
+
+class Picky(hs.Monoid):
+    """Adds, and goes wrong in every way that there is on some numbers."""
+
+    state = "BIGINT"
+    value = "STRUCT<total: BIGINT, text: STRING>"
+    takes = ("INT",)
+
+    def zero(self) -> int:
+        return 0
+
+    def lift(self, n: int) -> Any:
+        if n == 3:
+            raise ValueError("three")
+        return "four" if n == 4 else n
+
+    def merge(self, a: int, b: Any) -> Any:
+        total = a + b if b != "four" else b
+        return 0.5 if b == 5 else total
+
+    def present(self, state: int) -> Any:
+        if state < 0:
+            raise ArithmeticError("below zero")
+        if state > 1_000:
+            return {"total": "too much"}
+        return {"total": state, "text": str(state)} if state % 2 else (state, str(state))
+
+
+@pytest.mark.parametrize("tasks", [0, 1, 2], ids=["resident", "prepared", "planned"])
+def test_rows_on_which_methods_of_a_monoid_go_wrong_are_dead_letters_and_the_others_of_their_key_count(
+    spark: SparkSession, tasks: int
+) -> None:
+    storm = hs.Topology("picky")
+    rows = storm.spout("rows", hs.Log("x"), schema="k STRING, n INT")
+    rows.fold("picky", by="k", of=Picky("n"), rows=hs.count())
+    rows.fold("all", rows=hs.count())
+    with Driver(storm, spark, tasks=(tasks,)) as driver:
+        driver.feed("rows", [{"k": "a", "n": n} for n in (1, 3, 7, 4, 10, 5)])
+        # Neither of the last two is bad by itself.
+        driver.feed("rows", [{"k": "b", "n": n} for n in (2, -50, 5, 600, 600)], partition=1)
+        driver.advance()
+        assert driver.table("picky") == [
+            {"k": "a", "of": {"total": 18, "text": "18"}, "rows": 3},
+            {"k": "b", "of": {"total": 602, "text": "602"}, "rows": 2},
+        ]
+        assert driver.table("all") == [{"rows": 5}]
+        letters = {(letter["partition"], letter["offset"]): letter["reason"] for letter in driver.errors()}
+        assert sorted(letters) == [(0, 1), (0, 3), (0, 5), (1, 1), (1, 2), (1, 4)]
+        assert "fails on (3,): ValueError: three" in letters[0, 1]
+        assert "fails on (4,): 'its state' is BIGINT, which does not hold 'four' (str)" in letters[0, 3]
+        assert "'its state' is BIGINT, which does not hold 0.5 (float)" in letters[0, 5]
+        assert "ArithmeticError: below zero" in letters[1, 1]
+        assert "'its value.total' is BIGINT, which does not hold 'too much' (str)" in letters[1, 4]
+        driver.feed("rows", [{"k": "a", "n": 1}])
+        driver.advance()
+        assert driver.table("all") == [{"rows": 6}]
+
+
+@pytest.mark.parametrize("tasks", [0, 1, 2], ids=["resident", "prepared", "planned"])
+def test_a_time_that_python_has_no_value_for_makes_a_dead_letter_of_the_bolt_that_reads_it(
+    spark: SparkSession, tasks: int
+) -> None:
+    storm = hs.Topology("late")
+    rows = storm.spout("rows", hs.Log("x"), schema="n BIGINT")
+    times = rows.select("times", n="n", at="timestamp_micros(n)", ats="array(timestamp_micros(n))")
+    years = times.bolt(lambda row: {"year": row.at.year}, name="years", returns="year INT")
+    years.fold("years_", by="year", n=hs.count())
+    lists = times.bolt(lambda row: {"n": len(row.ats)}, name="lists", returns="n INT")
+    lists.fold("lists_", n=hs.count())
+    times.fold("kept", n=hs.count())
+    far = 400_000_000_000_000_000
+    with Driver(storm, spark, tasks=(tasks,)) as driver:
+        driver.feed("rows", [{"n": 0}, {"n": far}, {"n": -far}, {"n": None}, {"n": 1}])
+        driver.advance()
+        assert driver.table("years_") == [{"year": 1970, "n": 2}]
+        assert driver.table("lists_") == [{"n": 3}]
+        assert driver.table("kept") == [{"n": 5}]
+        reasons = {(letter["step"], letter["offset"]): letter["reason"] for letter in driver.errors()}
+        assert sorted(reasons) == [("lists", 1), ("lists", 2), ("years", 1), ("years", 2), ("years", 3)]
+        assert reasons["years", 1].startswith("'at' has a time outside of the years 1 to 9999: 14645-06-30")
 
 
 class Parsed(hs.Monoid):
@@ -314,7 +460,7 @@ def test_a_ledger_in_use_is_refused_with_the_name_of_the_other_run(spark: SparkS
         import sys, time
         from pathlib import Path
         from hailstorm.ledger.lease import Lease
-        from hailstorm.ledger.store import LocalStore
+        from hailstorm.ledger.stores.local import LocalStore
         Lease(LocalStore(Path(sys.argv[1]))).take()
         print("taken", flush=True)
         time.sleep(60)
@@ -383,7 +529,7 @@ def test_a_full_disk_while_a_tick_writes_is_a_clear_error_and_nothing_is_lost(
 def test_a_disk_that_is_full_at_the_commit_is_a_clear_error(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(store: LocalStore, name: str, data: bytes) -> bool:
+    def full(store: LocalStore, name: str, data: bytes, unsynced: Sequence[str] = ()) -> bool:
         raise OSError(28, "No space left on device")
 
     with Driver(numbers(), spark) as driver:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from hailstorm.engine.expressions import in_arrow
+from hailstorm.engine.stages.expressions import in_arrow
 from hailstorm.errors import RunError
 
 LONGS = [None, 0, 1, -1, 7, -7, 2**62, -(2**62), 2**31]

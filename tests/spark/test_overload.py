@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 import hailstorm as hs
-from hailstorm.engine.choosing import Logs
 from hailstorm.engine.negotiator import Negotiator
 from hailstorm.engine.progress import Progress
+from hailstorm.engine.ticks.logs import Logs
 from hailstorm.ledger.ledger import Ledger
 from hailstorm.ledger.reader import open_ledger
 from hailstorm.spouts.log import Log
@@ -67,7 +67,7 @@ def test_an_overloaded_topology_catches_up_and_says_what_it_left_out(
     logs = Logs(storm, ledger.head)
     negotiator = Negotiator(spark, storm, ledger, on_progress=told.append, ways=(1,), logs=logs)
     negotiator.start()
-    target = logs.latest()
+    target = logs.look(negotiator.position()).ends
     try:
         while not negotiator.position().covers(target):
             negotiator.tick(target)
@@ -86,3 +86,16 @@ def test_a_crash_in_the_middle_of_a_tick_that_skips_leaves_no_record_unaccounted
         driver.crash("before-commit")
         driver.advance()
         assert check_state(driver.ledger.root) > 1000
+
+
+def test_large_records_come_in_ticks_of_bounded_bytes(spark: SparkSession) -> None:
+    storm = hs.Topology("large", max_tick_bytes="5 MB")
+    texts = storm.spout("texts", Log("unused"), schema="line STRING", decode="text")
+    texts.select("lengths", n="length(line)").fold("counts", by="n", times=hs.count())
+    with Driver(storm, spark) as driver:
+        driver.feed("texts", [b"." * 1_000_000] * 30)
+        driver.advance()
+        assert driver.table("counts") == [{"n": 1_000_000, "times": 30}]
+        ticks = [commit.rows for commit in open_ledger(driver.ledger.root).commits() if commit.reason == "tick"]
+        assert sum(ticks) == 30
+        assert max(ticks) <= 5

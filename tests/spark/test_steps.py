@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import hailstorm as hs
-from hailstorm.engine.compiler import compile_topology
+from hailstorm.engine.plan.compiler import compile_topology
 from hailstorm.testing import Driver
 from tests.spark.oracle import after_changes, as_set
 
@@ -99,7 +99,7 @@ LINES: list[Rows] = [
 MORE: list[Rows] = [[{"text": "z", "n": 100}], []]
 
 
-@pytest.fixture(scope="module", params=[1, 2], ids=["prepared", "planned"])
+@pytest.fixture(scope="module", params=[0, 1, 2], ids=["resident", "prepared", "planned"])
 def driver(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[Driver]:
     with Driver(every_step(), spark, tasks=(request.param,)) as driver:
         for lines, more in zip(LINES, MORE, strict=True):
@@ -168,7 +168,7 @@ def test_nothing_became_a_dead_letter(driver: Driver) -> None:
     assert driver.errors() == []
 
 
-@pytest.mark.parametrize("tasks", [1, 2], ids=["prepared", "planned"])
+@pytest.mark.parametrize("tasks", [0, 1, 2], ids=["resident", "prepared", "planned"])
 def test_several_steps_behind_one_cost_one_read_and_one_run_of_user_code(
     spark: SparkSession, tmp_path: Path, tasks: int
 ) -> None:
@@ -204,7 +204,7 @@ def test_several_steps_behind_one_cost_one_read_and_one_run_of_user_code(
 def test_prepared_plans_have_nothing_that_spark_would_reuse(spark: SparkSession) -> None:
     """A shuffle, a broadcast or a subquery would give a tick the rows of the tick before."""
     plan = compile_topology(spark, every_step(), 1)
-    for frame in plan.waves:
+    for frame in (job.frame for job in plan.waves):
         text = frame._jdf.queryExecution().executedPlan().toString()
         for word in ("Exchange", "Subquery", "InMemory"):
             assert word not in text, text
@@ -224,3 +224,21 @@ def test_with_one_task_all_folds_of_a_stream_are_one_job(spark: SparkSession) ->
         assert driver.table("by_a") == [{"a": "u", "n": 2}]
         assert sorted(row["n"] for row in driver.table("by_0")) == [1, 2]
         assert [error["reason"] for error in driver.errors()] == ["the key is null"]
+
+
+@pytest.mark.parametrize("tasks", [0, 1, 2], ids=["resident", "prepared", "planned"])
+def test_a_predicate_that_is_always_false_takes_nothing_from_the_steps_before_it(
+    spark: SparkSession, tasks: int
+) -> None:
+    storm = hs.Topology("nothing")
+    rows = storm.spout("rows", hs.Log("x"), schema="a STRING, n INT")
+    counts = rows.fold("counts", by="a", n=hs.count())
+    counts.where("none", "false").fold("of_none", by="n", n_keys=hs.count())
+    rows.sql("unknown", "SELECT a FROM rows WHERE n > 1 AND cast(NULL AS BOOLEAN)").sink("out", hs.Call(print))
+    with Driver(storm, spark, tasks=(tasks,)) as driver:
+        for _ in range(2):
+            driver.feed("rows", [{"a": "x", "n": 1}])
+            driver.advance()
+        assert driver.table("counts") == [{"a": "x", "n": 2}]
+        assert len(driver.rows("rows")) == 2
+        assert driver.rows("none") == driver.rows("unknown") == driver.table("of_none") == []

@@ -26,7 +26,7 @@ def total(values: Any) -> int:
 def alternating(driver: Driver) -> Driver:
     """Let prepared and planned ticks take turns: both must read what the other has written."""
     ways = cycle(driver._negotiator._pace.ways)
-    driver._negotiator._pace.way = lambda rows: next(ways)  # type: ignore[method-assign]
+    driver._negotiator._pace.way = lambda *asked: next(ways)  # type: ignore[method-assign]
     return driver
 
 
@@ -82,7 +82,7 @@ def random_moves(chance: random.Random, keys: int, count: int) -> list[Row]:
 def test_tables_on_tables_are_right_after_every_tick_when_values_rise_and_fall(spark: SparkSession) -> None:
     chance = random.Random(7)
     rows: list[Row] = []
-    with alternating(Driver(tables(), spark, tasks=(1, 2))) as driver:
+    with alternating(Driver(tables(), spark, tasks=(0, 1, 2))) as driver:
         for tick in range(5):
             more = random_moves(chance, 12, 25)
             if tick == 2:  # everybody falls: all tops lose their members, and every group is emptied
@@ -100,12 +100,12 @@ def test_tables_on_tables_are_right_after_every_tick_when_values_rise_and_fall(s
 def one_hash(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every key has the same hash."""
     constant: Callable[..., Any] = lambda *columns: F.lit(7).cast("bigint")  # noqa: E731
-    monkeypatch.setattr("hailstorm.engine.fold_plan.F.xxhash64", constant)
+    monkeypatch.setattr("hailstorm.engine.plan.fold.F.xxhash64", constant)
     # Workers get these stages by pickle, so that a patch of this process would not reach them: let the JVM group.
-    monkeypatch.setattr("hailstorm.engine.fold_plan.can_hash", lambda type_: False)
+    monkeypatch.setattr("hailstorm.engine.plan.fold.can_hash", lambda type_: False)
 
 
-@pytest.mark.parametrize("tasks", [1, 2], ids=["prepared", "planned"])
+@pytest.mark.parametrize("tasks", [0, 1, 2], ids=["resident", "prepared", "planned"])
 def test_keys_whose_hashes_collide_are_not_merged(spark: SparkSession, one_hash: None, tasks: int) -> None:
     chance = random.Random(11)
     rows: list[Row] = []
@@ -129,7 +129,7 @@ def test_grouping_in_arrow_keeps_colliding_keys_apart(monkeypatch: pytest.Monkey
 
     lift = count().pieces(()).arrow.lift  # type: ignore[union-attr]
     assert lift is not None
-    monkeypatch.setattr(group, "hash_columns", lambda columns: np.full(len(columns[0]), 7, dtype=np.int64))
+    monkeypatch.setattr(group, "hash_columns", lambda columns, count: np.full(count, 7, dtype=np.int64))
     stage = group.GroupRows(("k",), (group.Lifted("n", (), lift),))
     batch = pa.record_batch(
         {"k": ["a", "b", "a", None, "b", None, "c"], "_time": pa.nulls(7, pa.timestamp("us", "UTC"))}
@@ -152,3 +152,13 @@ def test_ties_in_a_top_are_broken_by_key_whatever_the_order_of_arrival(spark: Sp
         assert sorted((row["rank"], row["k"]) for row in driver.table("best")) == [(1, "e"), (2, "a"), (3, "b")]
         kinds = [(row["k"], row["_kind"]) for row in driver.rows("best")]
         assert kinds[-1] == ("c", "delete") or ("c", "delete") in kinds
+
+
+def test_a_top_of_a_filter_that_nobody_else_reads_sees_all_rows_in_every_way_to_run(spark: SparkSession) -> None:
+    storm = hs.Topology("filtered")
+    moves = storm.spout("moves", hs.Log("x"), schema="k STRING, by BIGINT")
+    moves.fold("sums", by="k", s=hs.sum("by")).where("large", "s > 0").top("best", 2, by="s")
+    with Driver(storm, spark, tasks=(2,)) as driver:
+        driver.feed("moves", [{"k": f"k{number}", "by": number} for number in range(20)])
+        driver.advance()
+        assert [(row["k"], row["rank"]) for row in driver.table("best")] == [("k18", 2), ("k19", 1)]

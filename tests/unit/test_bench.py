@@ -11,8 +11,7 @@ from bench.bench import Check
 from bench.broker import counts_in, records, totals
 from bench.contest import Ratio, Series, fastest, ratio
 from bench.peers.peer import Tick
-from bench.picture import doublings, picture
-from bench.suite import BENCHES
+from bench.picture import comparisons, doublings, picture
 from bench.turn import latencies_ms, percentiles
 from bench.work import Work
 
@@ -69,28 +68,23 @@ def test_the_last_count_of_a_key_is_what_counts() -> None:
     assert not np.array_equal(counts_in(written[:2], 4), counts_in(written, 4))
 
 
-@pytest.mark.parametrize(
-    ("measured", "expected"),
-    [
-        (check(0.4, 0.8), 1),
-        (check(0.8, 0.4), -1),
-        (check(4, 2, at_most=False), 1),
-        (check(1, 2, at_most=False), -1),
-        (check(100, 1, at_most=False), 4),
-        (check(-0.1, 0.1), 4),
-    ],
-)
-def test_a_bar_is_as_long_as_the_result_is_better_than_required(measured: dict[str, Any], expected: float) -> None:
-    assert doublings(measured["measured"]["value"], measured) == expected
+@pytest.mark.parametrize(("times", "expected"), [(1, 0), (2, 1), (0.5, -1), (100, 4), (0.01, -3)])
+def test_a_bar_is_as_long_as_hailstorm_is_faster(times: float, expected: float) -> None:
+    assert doublings(times) == expected
 
 
-def test_the_picture_has_requirement_and_result_of_every_check() -> None:
-    machine = {"cores": 2, "cpu": "A & B"}
-    result = {"title": "ticks", "checks": [check(0.4, 0.8), check(3, 5, at_most=False)], "machine": machine}
-    drawn = picture([{**result, "at": "2026-11-16T07:01:23+00:00"}])
-    for text in ("ticks", "0.40", "at most 0.8", "3.00", "at least 5", "A &amp; B", "2026-11-16"):
+def test_the_picture_compares_with_what_people_would_use_instead() -> None:
+    checks = [
+        {**check(0.25, 0.8), "text": "of Structured Streaming's p50"},
+        {**check(8, 5, at_most=False), "text": "times Structured Streaming's rows/s"},
+        {**check(0.5, 0.8), "text": "times the tick with 100k keys"},  # our own limits are not in it
+    ]
+    ours = {"label": "Hailstorm", "median_ms": 35.0, "quartiles_ms": [35.0, 35.0]}
+    result = {"bench": "latency", "title": "ticks", "checks": checks, "machine": {"cores": 2, "cpu": "A & B"}}
+    results = [{**result, "series": [ours], "at": "2026-11-16T07:01:23+00:00"}]
+    found = {(row.other, row.times) for row in comparisons(results)}
+    flink = "Flink and Bytewax, which deliver at least once"
+    assert found == {("Structured Streaming", 4.0), ("Structured Streaming", 8.0), (flink, 0.5)}
+    drawn = picture(results)
+    for text in ("ticks, p50", "against Structured Streaming", "8.0 times", "0.5 times", "A &amp; B", "2026-11-16"):
         assert text in drawn
-
-
-def test_every_bench_has_a_name_of_its_own() -> None:
-    assert len({bench.name for bench in BENCHES}) == len(BENCHES)

@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 
 import hailstorm as hs
 from hailstorm.clock.clock import Clock
-from hailstorm.engine.choosing import Logs, OnDataLoss
+from hailstorm.engine.ticks.logs import Choice, Logs, OnDataLoss
 from hailstorm.ledger.commit import Hole
 from hailstorm.ledger.ledger import next_commit
 from hailstorm.ledger.live import Live
+from hailstorm.spouts.roster import OneLog
 from hailstorm.topology.settings import OnOverload
 
 
@@ -29,18 +30,32 @@ class Ends:
     ends: Mapping[int, int]
     begins: Mapping[int, int]
 
+    id: str = "a"
+
     def earliest(self) -> Mapping[int, int]:
         return self.begins
 
     def latest(self) -> Mapping[int, int]:
         return self.ends
 
+    def identity(self) -> str:
+        return self.id
+
+    def describe(self) -> Mapping[str, Any]:
+        return {"ends": "of a test"}
+
 
 def logs(ends: Mapping[int, int], begins: Mapping[int, int] | None = None, on_data_loss: OnDataLoss = "fail") -> Logs:
     found = Logs(hs.Topology("empty"), Live(), on_data_loss)
     source: Any = Ends(ends, begins or dict.fromkeys(ends, 0))
-    found.sources["letters"] = source
+    found.sources["letters"] = OneLog(source)
     return found
+
+
+def choose(found: Logs, head: Clock, target: Clock | None, limit: int, on_overload: OnOverload = "queue") -> Choice:
+    """As the negotiator does: where new partitions begin is committed first."""
+    look = found.look(head)
+    return found.choose(head.join(look.begins), look.ends, target, limit, on_overload)
 
 
 def at(**offsets: int) -> Clock:
@@ -49,38 +64,38 @@ def at(**offsets: int) -> Clock:
 
 @pytest.mark.parametrize("on_overload", get_args(OnOverload))
 def test_ten_ticks_worth_is_no_overload_yet(on_overload: OnOverload) -> None:
-    choice = logs({0: 1000}).choose(Clock(), None, 100, on_overload)
+    choice = choose(logs({0: 1000}), Clock(), None, 100, on_overload)
     assert (choice.interval.start, choice.interval.end, choice.holes) == (at(p0=0), at(p0=100), {})
     assert (choice.lag, choice.lag_after) == (1000, 900)
 
 
 def test_a_queue_reads_the_oldest_however_much_waits() -> None:
-    choice = logs({0: 10_000}).choose(Clock(), None, 100, "queue")
+    choice = choose(logs({0: 10_000}), Clock(), None, 100, "queue")
     assert (choice.interval.start, choice.interval.end, choice.holes) == (at(p0=0), at(p0=100), {})
 
 
 def test_drop_skips_to_the_newest_ticks_worth() -> None:
-    choice = logs({0: 6000, 1: 2000}).choose(at(p0=0, p1=0), None, 400, "drop")
+    choice = choose(logs({0: 6000, 1: 2000}), at(p0=0, p1=0), None, 400, "drop")
     assert (choice.interval.start, choice.interval.end) == (at(p0=5700, p1=1900), at(p0=6000, p1=2000))
     assert choice.holes == {"letters": {"0": [Hole(0, 5700, "dropped")], "1": [Hole(0, 1900, "dropped")]}}
     assert (choice.lag, choice.lag_after) == (8000, 0)
 
 
 def test_sample_takes_a_tenth_and_reads_its_newest_ticks_worth() -> None:
-    choice = logs({0: 10_000}).choose(Clock(), None, 100, "sample")
+    choice = choose(logs({0: 10_000}), Clock(), None, 100, "sample")
     assert (choice.interval.start, choice.interval.end) == (at(p0=900), at(p0=1000))
     assert choice.holes == {"letters": {"0": [Hole(0, 900, "sampled")]}}
     assert choice.lag_after == 9000
 
 
 def test_drop_does_not_go_beyond_the_target() -> None:
-    choice = logs({0: 50_000}).choose(Clock(), at(p0=5000), 100, "drop")
+    choice = choose(logs({0: 50_000}), Clock(), at(p0=5000), 100, "drop")
     assert choice.interval.end == at(p0=5000)
     assert choice.holes == {"letters": {"0": [Hole(0, 4900, "dropped")]}}
 
 
 def test_what_is_gone_and_what_is_dropped_are_two_holes() -> None:
-    choice = logs({0: 9000}, {0: 100}, "continue").choose(at(p0=50), None, 100, "drop")
+    choice = choose(logs({0: 9000}, {0: 100}, "continue"), at(p0=50), None, 100, "drop")
     assert choice.holes == {"letters": {"0": [Hole(50, 100, "gone"), Hole(100, 8900, "dropped")]}}
     assert choice.lag_after == 0
 
@@ -89,7 +104,7 @@ def test_in_a_steady_overload_one_record_in_k_is_read() -> None:
     end, head, read = 100_000, at(p0=0), 0
     for _ in range(200):
         end += 300  # three times what a tick reads
-        choice = logs({0: end}).choose(head, None, 100, "sample")
+        choice = choose(logs({0: end}), head, None, 100, "sample")
         head, read = choice.interval.end, len(choice.interval)
     assert read == 100
     assert choice.holes["letters"]["0"][0].end - choice.holes["letters"]["0"][0].start in range(198, 203)
@@ -111,7 +126,7 @@ def test_every_record_is_read_or_in_a_hole_and_the_target_is_reached(
     for _ in range(2 + sum(ends.values()) // limit):
         if head.covers(target):
             break
-        choice = logs(read_ahead).choose(head, target, limit, on_overload)
+        choice = choose(logs(read_ahead), head, target, limit, on_overload)
         pieces = [(p.partition, p.start, p.end) for p in choice.interval.ranges()]
         for partition, holes in choice.holes.get("letters", {}).items():
             pieces += [(int(partition), hole.start, hole.end) for hole in holes]
@@ -155,3 +170,28 @@ def test_the_newest_commit_is_told_to_others_also_when_it_comes_while_they_are_t
     while {0: 3} not in Telling.told and time.monotonic() < deadline:
         time.sleep(0.01)
     assert Telling.told[-1] == {0: 3}
+
+
+def test_a_log_that_somebody_follows_is_not_asked_for_every_tick() -> None:
+    asked = []
+
+    @dataclass(frozen=True)
+    class Counted(Ends):
+        def latest(self) -> Mapping[int, int]:
+            asked.append(1)
+            return self.ends
+
+    found = logs({0: 5, 1: 5})
+    source: Any = Counted({0: 5, 1: 5}, {0: 0, 1: 0})
+    found.sources["letters"] = OneLog(source)
+    head = Clock({"letters": {0: 5, 1: 5}})
+    assert found.look(head, {"letters": {0: 9}}).ends == head, "the first time it is, whatever was heard"
+    assert found.look(head, {"letters": {0: 9}}).ends == Clock({"letters": {0: 9, 1: 5}})
+    further = Clock({"letters": {0: 12, 1: 5}})
+    assert found.look(further, {"letters": {0: 9}}).ends == further, "it is at least as far as we are"
+    assert len(asked) == 1
+    found.look(head, {})
+    assert len(asked) == 2, "nobody follows it any more"
+    found._asked["letters"] -= 2
+    found.look(head, {"letters": {0: 13}})
+    assert len(asked) == 3, "and once in a while it is"

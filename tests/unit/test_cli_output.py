@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import io
 import json
+import math
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 
+import pyarrow as pa
 import pytest
 from rich.console import Console
 
 from hailstorm.cli import output
 from hailstorm.cli.live import ProgressDisplay, profile_rows, progress_text
 from hailstorm.cli.run import show_summary
-from hailstorm.engine.delivery import SinkState
+from hailstorm.engine.delivery.courier import SinkState
 from hailstorm.engine.progress import Progress, Summary
 from hailstorm.errors import UsageError
 
@@ -21,6 +23,23 @@ from hailstorm.errors import UsageError
 def test_json_times_are_iso_8601_in_utc_and_decimals_are_exact() -> None:
     row = {"at": datetime(2026, 1, 31, 9, 30, tzinfo=UTC), "price": Decimal("0.10"), "n": 3}
     assert output.to_json(row) == '{"at":"2026-01-31T09:30:00Z","price":"0.10","n":3}'
+
+
+def test_json_has_names_for_numbers_without_digits() -> None:
+    row = {"x": [math.nan, math.inf, {"y": -math.inf}, 0.5], "m": [("a", math.nan)]}
+    assert output.to_json(row) == '{"x":["NaN","Infinity",{"y":"-Infinity"},0.5],"m":[["a","NaN"]]}'
+
+
+def test_times_that_python_has_no_value_for_are_texts() -> None:
+    late = pa.scalar(253_402_300_800_000_000, pa.int64()).cast(pa.timestamp("us", "UTC"))  # the year 10000
+    soon = pa.scalar(datetime(2026, 1, 31, tzinfo=UTC), pa.timestamp("us", "UTC"))
+    times = pa.array([soon, late])
+    table = pa.table({"n": [1, 2], "at": times, "s": pa.StructArray.from_arrays([times], names=["at"])})
+    rows = output.rows_of(table)
+    assert [row["n"] for row in rows] == [1, 2]
+    assert rows[1]["at"].startswith("+10000-01-01T00:00:00")
+    assert rows[1]["s"] == {"at": rows[1]["at"]}
+    assert output.rows_of(table.slice(0, 1))[0]["at"] == datetime(2026, 1, 31, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
@@ -98,6 +117,21 @@ def test_without_a_terminal_there_is_one_plain_line_a_second_and_one_for_each_ph
     lines = [line.split("  ", 1)[1] for line in file.getvalue().splitlines()]
     assert [line.split()[0] for line in lines] == ["starting", "commit", "stopped"]
     assert "\x1b" not in file.getvalue()
+
+
+def test_without_a_terminal_the_error_of_a_sink_is_printed_when_it_changes_and_not_on_every_line() -> None:
+    file = io.StringIO()
+    with ProgressDisplay(console=Console(file=file, soft_wrap=True)) as display:
+        for error in ("locked", "locked", "locked", None, "full"):
+            state = SinkState(cursor=3, behind=9, failing=error)
+            display._printed = float("-inf")  # as if a second had passed
+            display(Progress("running", sinks={"archive": state}))
+    lines = [line.split("  ", 1)[1] for line in file.getvalue().splitlines()]
+    assert [line for line in lines if line.startswith("sink")] == ["sink archive: locked", "sink archive: full"]
+    progress = [line for line in lines if line.startswith("commit")]
+    assert len(progress) == 5
+    assert not any("locked" in line or "full" in line for line in progress)
+    assert "sink archive retrying" in progress[1]
 
 
 def test_a_terminal_gets_a_live_line() -> None:

@@ -14,8 +14,10 @@ import pytest
 from typer.testing import CliRunner
 
 from hailstorm.cli.app import app
-from hailstorm.errors import HailstormError
-from hailstorm.ledger.commit import DataFile, Hole, StateChange, StepShape
+from hailstorm.errors import HailstormError, WordError
+from hailstorm.ledger.commit import DataFile, Discarded, Hole, SinkShape, Stamp, StateChange, StepShape
+from hailstorm.ledger.cursors import SinkRecord
+from hailstorm.ledger.hashing import hash_columns
 from hailstorm.ledger.ledger import Ledger, next_commit
 from hailstorm.ledger.letters import LETTER
 from hailstorm.ledger.runs import write_run
@@ -25,14 +27,14 @@ def _run(ledger: Ledger, seq: int, counts: dict[str, int]) -> StateChange:
     table = pa.table(
         {
             "_bucket": pa.array([0] * len(counts), pa.int16()),
-            "_hash": pa.array([sum(word.encode()) for word in counts], pa.int64()),
+            "_hash": pa.array(hash_columns([pa.array(list(counts))], len(counts))),
             "word": list(counts),
             "n": list(counts.values()),
             "_updated": pa.array([None] * len(counts), pa.timestamp("us", tz="UTC")),
             "_deleted": [False] * len(counts),
         }
     ).sort_by("_hash")
-    return StateChange(added=(write_run(ledger.store, "counts", table, seq),))
+    return StateChange(added=(write_run(ledger.store, "counts", table, Stamp(seq, 1)),))
 
 
 @pytest.fixture
@@ -44,10 +46,11 @@ def ledger(tmp_path: Path) -> str:
     steps = {"counts": StepShape(kind="fold", key=("word",), values=("n",), fingerprint="f")}
     state = {"counts": _run(ledger, 1, {"rain": 1, "snow": 5})}
     end = {"lines": {"0": 6}}
-    outbox = {"board": (DataFile(path="outbox/board/x.parquet", rows=1, bytes=1),)}
-    ledger.commit(
-        next_commit(ledger.head, "tick", 1, now, state=state, steps=steps, end=end, rows=6, ms=12.5, outbox=outbox)
-    )
+    file = DataFile(path="outbox/board/x.parquet", rows=1, bytes=1)
+    outbox = {"board": (file,), "removed": (file,)}
+    sinks = {"board": SinkShape(since=0, is_table=True, fingerprint="f")}
+    first = {"state": state, "steps": steps, "sinks": sinks, "end": end, "outbox": outbox}
+    ledger.commit(next_commit(ledger.head, "tick", 1, now, rows=6, ms=12.5, **first))
     letter = {
         "spout": "lines",
         "partition": 0,
@@ -66,7 +69,9 @@ def ledger(tmp_path: Path) -> str:
             ledger.head, "tick", 1, now, state=state, end=end, rows=4, errors=1, dead_letters=letters, outbox=outbox
         )
     )
-    ledger.store_cursor("board", 1)
+    ledger.cursors.store(
+        "board", SinkRecord(commit=1, error="HS-SNK-006  locked", next_try="2026-01-31T09:31:00+00:00")
+    )
     return str(root)
 
 
@@ -94,8 +99,18 @@ def test_keys_are_named_or_bare(ledger: str) -> None:
     assert _lines("state", ledger, "counts", "--key", "rain", "--key", "word=snow", "--json") == expected
 
 
-def test_a_bare_key_may_hold_an_equals_sign(ledger: str) -> None:
-    assert _lines("state", ledger, "counts", "--key", "n=many", "--json") == []
+def test_a_key_that_is_not_there_says_so(ledger: str) -> None:
+    result = CliRunner().invoke(app, ["state", ledger, "counts", "--key", "sleet", "--json"])
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "'counts' has no key sleet" in result.stderr
+
+
+def test_a_key_column_that_does_not_exist_is_an_error_with_a_suggestion(ledger: str) -> None:
+    result = CliRunner().invoke(app, ["state", ledger, "counts", "--key", "wrod=rain"])
+    assert isinstance(result.exception, HailstormError)
+    assert "Did you mean 'word'?" in result.exception.hint
+    assert "--key word=wrod=rain" in result.exception.hint, "how to ask for a key with a '=' in it"
+    assert _lines("state", ledger, "counts", "--key", "word=n=many", "--json") == []
 
 
 def test_before_the_first_row_there_are_no_keys(tmp_path: Path) -> None:
@@ -127,7 +142,8 @@ def test_an_unknown_step_lists_the_known_ones(ledger: str) -> None:
 
 
 def test_a_moment_that_is_no_commit_is_wrong_usage(ledger: str) -> None:
-    assert CliRunner().invoke(app, ["state", ledger, "counts", "--at", "noon"]).exit_code == 2
+    result = CliRunner().invoke(app, ["state", ledger, "counts", "--at", "12 o'clock"])
+    assert isinstance(result.exception, WordError)
 
 
 def test_commits_have_exactly_the_fields_that_scripts_rely_on(ledger: str) -> None:
@@ -150,10 +166,31 @@ def test_status_is_one_object_with_exactly_these_fields(ledger: str) -> None:
         "clock": {"lines": {"0": 11}},
         "lag": {},
         "watermark": None,
-        "sinks": {"board": {"cursor": 1, "behind": 1}},
+        "sinks": {
+            "board": {
+                "cursor": 1,
+                "behind": 1,
+                "error": "HS-SNK-006  locked",
+                "next_try": "2026-01-31T09:31:00+00:00",
+                "recent": {"rows": 0, "errors": 0},
+            }
+        },
         "errors": 1,
         "late": 0,
+        "recent": {"rows": 0, "errors": 0},
     }
+
+
+def test_status_shows_the_bad_rows_of_the_last_ones(ledger: str) -> None:
+    opened = Ledger(Path(ledger))
+    opened.commit(next_commit(opened.head, "tick", 1, datetime.now(UTC), recent=((60, 1), (50, 4))))
+    opened.cursors.store("board", SinkRecord(commit=3, recent=((120, 7),)))
+    (status,) = _lines("status", ledger, "--json")
+    assert status["recent"] == {"rows": 110, "errors": 5}
+    assert status["sinks"]["board"]["recent"] == {"rows": 120, "errors": 7}
+    shown = CliRunner().invoke(app, ["status", ledger]).output
+    assert "errors 1 (5 in the last 110 rows)" in shown
+    assert "7 in the last 120" in shown
 
 
 def test_status_and_commits_name_what_was_not_read(ledger: str) -> None:
@@ -168,6 +205,31 @@ def test_status_and_commits_name_what_was_not_read(ledger: str) -> None:
     shown = CliRunner().invoke(app, ["status", ledger]).output
     assert "lines/0 has lost the offsets 11 to 19" in shown
     assert "has skipped 30 records" in shown
+
+
+def test_dead_letters_are_discarded_by_name_and_with_a_reason_that_stays(ledger: str) -> None:
+    def refused(*words: str) -> str:
+        error = CliRunner().invoke(app, ["errors", ledger, *words]).exception
+        assert isinstance(error, HailstormError)
+        return error.code
+
+    assert refused("--discard", "lines") == "HS-CLI-081"
+    assert refused("--reason", "why") == "HS-CLI-081"
+    assert refused("--retry", "--discard", "lines", "--reason", "why") == "HS-CLI-080"
+    assert refused("--accept", "lines") == "HS-CLI-082"
+    assert refused("--discard", "liens", "--reason", "why") == "HS-LED-035"
+    assert len(_lines("errors", ledger, "--json")) == 1
+    said = CliRunner().invoke(app, ["errors", ledger, "--discard", "lines", "--reason", "a test"]).stdout
+    assert said == "1 dead letters of 'lines' were discarded.\n"
+    assert _lines("errors", ledger, "--json") == []
+    (newest,) = _lines("commits", ledger, "--limit", "1", "--json")
+    assert newest["reason"] == "discard"
+    assert Ledger(Path(ledger)).read_commit(3).discarded == {"lines": Discarded(1, "a test")}
+    assert refused("--discard", "all", "--reason", "why") == "HS-LED-035"
+
+
+def test_discarding_says_in_json_how_many_of_each_step(ledger: str) -> None:
+    assert _lines("errors", ledger, "--discard", "all", "--reason", "why", "--json") == [{"discarded": {"lines": 1}}]
 
 
 def test_errors_show_raw_bytes_even_when_they_are_not_text(ledger: str) -> None:

@@ -96,11 +96,15 @@ def test_an_app_that_is_called_like_a_module_does_not_replace_it(write) -> None:
 
 
 def test_the_ledger_is_beside_the_app_file(write, tmp_path: Path) -> None:
-    assert load_app(write(HEAD + "s = hs.Topology('one')")).topology.ledger_path() == tmp_path / ".hailstorm/one"
+    assert load_app(write(HEAD + "s = hs.Topology('one')")).topology.ledger_address() == str(
+        tmp_path / ".hailstorm/one"
+    )
 
 
 def test_a_topology_may_name_its_ledger(write, tmp_path: Path) -> None:
-    assert load_app(write(HEAD + "s = hs.Topology('one', ledger='state')")).topology.ledger_path() == tmp_path / "state"
+    assert load_app(write(HEAD + "s = hs.Topology('one', ledger='state')")).topology.ledger_address() == str(
+        tmp_path / "state"
+    )
 
 
 def test_an_app_that_never_ran_has_no_ledger_yet(write) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from hailstorm.clock.clock import Clock, Interval, Range
 from hailstorm.clock.coverage import Coverage, Overlap
-from hailstorm.clock.watermark import Patience, Watermark
+from hailstorm.clock.watermark import Patience, Watermark, of_steps
 
 SECOND = 1_000_000
 
@@ -64,10 +64,26 @@ def test_a_partition_that_is_idle_is_left_out_until_it_speaks_again() -> None:
     assert back.time == 300
 
 
-def test_when_all_are_idle_the_watermark_stays() -> None:
-    patience = {"tweets": Patience(idle=SECOND)}
-    watermark = Watermark().advance({"tweets": {0: 100}}, now=0, patience=patience)
-    assert watermark.advance({}, now=9 * SECOND, patience=patience).time == 100
+def test_when_all_are_idle_time_goes_on_from_the_highest_with_the_wall_clock() -> None:
+    patience = {"tweets": Patience(lateness=10, idle=SECOND)}
+    watermark = Watermark().advance({"tweets": {0: 100, 1: 50}}, now=0, patience=patience)
+    assert watermark.advance({}, now=SECOND, patience=patience).time == 40
+    idle = watermark.advance({}, now=9 * SECOND, patience=patience)
+    assert idle.time == 100 + 8 * SECOND - 10
+    assert idle.advance({"tweets": {0: 200}}, now=10 * SECOND, patience=patience).time == idle.time
+
+
+def test_a_spout_that_never_had_a_record_holds_back_what_is_below_it() -> None:
+    steps = [("tweets", ()), ("posts", ()), ("words", ("tweets",)), ("both", ("words", "posts")), ("top", ("words",))]
+    watermark = Watermark().advance({"tweets": {0: 100}}, 0, {"tweets": Patience(10), "posts": Patience()})
+    times = of_steps(steps, watermark.spouts, lambda step, time: time - 5 if step == "words" and time else time)
+    assert times == {
+        "tweets": (90, 90),
+        "posts": (None, None),
+        "words": (90, 85),
+        "both": (None, None),
+        "top": (85, 85),
+    }
 
 
 def test_a_spout_that_was_removed_holds_nothing_back() -> None:

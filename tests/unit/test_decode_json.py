@@ -149,7 +149,7 @@ def test_a_record_is_only_accused_when_the_reader_refuses_it(record: bytes) -> N
     text = record.strip(b" \t\r\n")
     if not (text.startswith(b"{") and text.endswith(b"}")):
         return
-    if Suspicion(decoder_.told).of(record):
+    if Suspicion(decoder_.told, decoder_.schema).of(record):
         assert decoder_(records([record])).bad
 
 
@@ -288,5 +288,30 @@ def test_a_decoder_survives_pickling() -> None:
 
 
 def test_a_map_with_keys_that_json_cannot_have_is_refused_when_the_topology_is_checked() -> None:
-    with pytest.raises(TopologyError, match="STRING or integer keys"):
-        decoder("json", [("a", "map<date,int>")])
+    with pytest.raises(TopologyError, match="keys that are one value"):
+        decoder("json", [("a", "map<array<int>,int>")])
+
+
+@pytest.mark.parametrize("records", [1, 400])
+@pytest.mark.parametrize(
+    ("type_", "value", "reason"),
+    [
+        ("map<string,int>", "5", "field 'm' must be object, not number"),
+        ("map<string,int>", "[1]", "field 'm' must be object, not array"),
+        ("array<map<string,int>>", '["x"]', "field 'm[]' must be object, not string"),
+        (
+            "struct<a.b:map<string,int>>".replace("a.b", "`a.b`"),
+            '{"a.b": [1]}',
+            "field 'm.a.b' must be object, not array",
+        ),
+        ("map<string,map<string,int>>", '{"k": [1]}', "field 'm.*' must be object, not array"),
+        ("map<string,array<int>>", '{"k": {"a": 1}}', "field 'm.*' must be array, not object"),
+        ("array<int>", '{"a": 1}', "field 'm' must be array, not object"),
+    ],
+)
+def test_a_value_that_is_no_map_is_told_in_the_words_of_the_record(
+    type_: str, value: str, reason: str, records: int
+) -> None:
+    """Alone, by the reader; among many, by suspicion."""
+    found = decoder("json", [("m", type_)]).decode(pa.array([f'{{"m": {value}}}'.encode()] * records, pa.binary()))
+    assert {why for _, why in found.bad} == {reason}

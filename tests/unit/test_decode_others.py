@@ -133,7 +133,7 @@ def test_ones_own_function_gives_none_one_or_several_rows() -> None:
     assert result.bad == [
         (2, "ValueError: went wrong"),
         (3, "ValueError: the schema has no column 'wrod'. Did you mean 'word'?"),
-        (4, "field 'word' is not STRING: 5"),
+        (4, "'word' is STRING, which does not hold 5 (int)"),
     ]
 
 
@@ -144,7 +144,7 @@ def test_a_function_that_gives_no_dict_makes_the_record_bad() -> None:
 def test_one_bad_row_of_several_makes_its_record_bad() -> None:
     result = decoded(by_commas, [("word", "string"), ("n", "tinyint")], b"a," + b"x" * 200, b"ok")
     assert result.rows.to_pylist() == [{"word": "ok", "n": 2}]
-    assert result.bad == [(0, "field 'n' is not TINYINT: 200")]
+    assert result.bad == [(0, "'n' is TINYINT, which does not hold 200 (int)")]
 
 
 @pytest.mark.parametrize("decode", ["csv", "text", "bytes", by_commas])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,15 +16,18 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from hailstorm.engine import delivery as engine
-from hailstorm.engine.delivery import Deliverer, SinkState, retry_wait
-from hailstorm.engine.outbox import LedgerOutbox
+from hailstorm import faults
+from hailstorm.columns import KIND, OLD
+from hailstorm.engine.delivery import courier as engine
+from hailstorm.engine.delivery.courier import SinkState, retry_wait
+from hailstorm.engine.delivery.deliverer import Deliverer, Undelivered
+from hailstorm.engine.delivery.outbox import Beginning, Entry, LedgerOutbox
+from hailstorm.engine.tolerance import Recent, total
 from hailstorm.errors import Location, TransientSinkError
-from hailstorm.ledger import faults
 from hailstorm.ledger.ledger import Ledger
 from hailstorm.ledger.reader import open_ledger
 from hailstorm.sinks.call import Call, Row
-from hailstorm.sinks.sink import Delivery, Rejected, Sink
+from hailstorm.sinks.sink import Cursor, Delivery, Parcel, Rejected, Sink
 from hailstorm.sinks.sqlite import Sqlite
 from hailstorm.topology import step
 from hailstorm.topology.schema import Column, Schema
@@ -37,11 +42,19 @@ class MemoryOutbox:
 
     commits: dict[int, list[str]] = field(default_factory=dict)
     cursors: dict[str, int] = field(default_factory=dict)
+    counts: dict[str, Recent] = field(default_factory=dict)
     stores: int = 0
     page: int = 100
     newest_commit: int = 0
     rejected: dict[tuple[str, int], list[tuple[str, bytes]]] = field(default_factory=dict)
     retries: set[int] = field(default_factory=set)
+    ledger: str = "ledger"
+    is_table: bool = False
+    since: int = 0
+    whole: int = 0
+    resent: int = 0
+    first: int = 1  # the first commit whose rows are still there
+    health: list[tuple[str, str | None, bool]] = field(default_factory=list)
 
     def commit(self, *words: str) -> int:
         self.newest_commit += 1
@@ -49,22 +62,49 @@ class MemoryOutbox:
             self.commits[self.newest_commit] = list(words)
         return self.newest_commit
 
-    def pending(self, sink: str, after: int) -> list[tuple[int, tuple[str, ...]]]:
-        later = [number for number in sorted(self.commits) if number > after]
-        return [(number, (str(number),)) for number in later[: self.page]]
+    def beginning(self, sink: str) -> Beginning:
+        return Beginning(since=self.since, last=max(self.commits, default=0), whole=self.whole, resent=self.resent)
 
-    def read(self, files: tuple[str, ...]) -> pa.Table:
-        words = self.commits[int(files[0])]
-        # As Spark may write it: other order, other types and hidden columns.
-        columns = {"_time": [0] * len(words), "n": pa.array([1] * len(words), pa.int32()), "word": words}
-        return pa.table(columns)
+    def pending(self, sink: str, after: int) -> list[Entry]:
+        later = [number for number in sorted(self.commits) if number > after and number >= self.whole]
+        return [
+            Entry(number, len(self.commits[number]), (str(number),), number == self.whole)
+            for number in later[: self.page]
+        ]
+
+    def has_all(self, sink: str, after: int, until: int) -> bool:
+        return after >= self.first - 1
+
+    def pieces(self, entry: Entry) -> Iterator[pa.Table]:
+        """As Spark may write it: other order, other types and hidden columns; at most three rows at a time."""
+        words = self.commits[entry.commit]
+        for start in range(0, len(words), 3):
+            part = words[start : start + 3]
+            count = len(part)
+            yield pa.table(
+                {"_time": [0] * count, "n": pa.array([1] * count, pa.int32()), "word": part, **self.hidden(count)}
+            )
+
+    def hidden(self, count: int) -> dict[str, Any]:
+        return {KIND: ["insert"] * count, OLD: pa.nulls(count, pa.struct([("n", pa.int64())]))} if self.is_table else {}
 
     def load_cursor(self, sink: str) -> int:
         return self.cursors.get(sink, 0)
 
-    def store_cursor(self, sink: str, commit: int) -> None:
+    def recent(self, sink: str) -> Recent:
+        return self.counts.get(sink, ())
+
+    def store_cursor(self, sink: str, commit: int, recent: Recent) -> None:
         self.stores += 1
         self.cursors[sink] = commit
+        self.counts[sink] = recent
+
+    def store_health(self, sink: str, error: str | None, next_try: datetime | None) -> None:
+        self.health.append((sink, error, next_try is not None))
+
+    def waiting(self, sink: str, after: int) -> tuple[int, int]:
+        found = [words for number, words in self.commits.items() if number > after]
+        return len(found), sum(map(len, found))
 
     def newest(self) -> int:
         return self.newest_commit
@@ -92,21 +132,25 @@ class Recorder:
     closed: int = 0
     gate: threading.Event | None = None
     keeps_cursor: bool = False
+    forgets: bool = False
+    wholes: list[int] = field(default_factory=list)
 
     def open(self, delivery: Delivery) -> None:
         if self.opening:
             raise self.opening.pop(0)
         self.opened += 1
 
-    def cursor(self) -> int | None:
+    def cursor(self) -> Cursor | None:
         return None
 
-    def deliver(self, commit: int, rows: pa.Table) -> None:
+    def deliver(self, parcel: Parcel) -> None:
         if self.gate is not None:
             self.gate.wait(10)
         if self.before:
             raise self.before.pop(0)
-        self.got += [(commit, word) for word in rows["word"].to_pylist()]
+        if parcel.whole:
+            self.wholes.append(parcel.commit)
+        self.got += [(parcel.commit, word) for rows in parcel.pieces() for word in rows["word"].to_pylist()]
         if self.after:
             raise self.after.pop(0)
 
@@ -126,7 +170,7 @@ def sink_step(sink: Sink, mode: str = "exactly-once", name: str = "board") -> st
 
 @contextmanager
 def delivering(outbox: MemoryOutbox, *sinks: step.Sink, on_change: Any = None) -> Iterator[Deliverer]:
-    deliverer = Deliverer("trending", sinks, outbox, on_change)
+    deliverer = Deliverer("trending", sinks, outbox, on_change=on_change or (lambda sink, state: None))
     deliverer.start()
     try:
         yield deliverer
@@ -191,6 +235,9 @@ def test_a_failing_sink_is_tried_again_while_another_goes_on() -> None:
     reasons = [state.failing.split()[0] for state in seen if state.failing and state.retry_in]
     assert reasons == ["TimeoutError:", "HS-SNK-006", "ConnectionError:", "HS-SNK-006"]
     assert failing.opened == 4, "it is opened anew after every error"
+    told = [(error and error.split()[0], again) for sink, error, again in outbox.health if sink == "board"]
+    assert [one for one in told if one[1]] == [(reason, True) for reason in reasons], "the ledger knows each error"
+    assert told[-1] == (None, False), "and that it has passed"
 
 
 def test_waits_grow_to_half_a_minute_and_are_the_same_in_every_run() -> None:
@@ -221,7 +268,10 @@ def test_a_sink_that_cannot_go_on_says_why_and_stops_no_other() -> None:
         deliverer.notify(outbox.commit("b"))
         eventually(lambda: deliverer.states()["other"].cursor == 2)
         state = deliverer.states()["board"]
+        undelivered = deliverer.undelivered()
     assert state == SinkState(cursor=0, behind=2, stopped="ValueError: no such column")
+    assert undelivered == (Undelivered("board", 2, 2, "ValueError: no such column", stopped=True),)
+    assert ("board", "ValueError: no such column", False) in outbox.health
     assert broken.got == []
     assert healthy.got == [(1, "a"), (2, "b")]
 
@@ -281,10 +331,10 @@ def test_at_least_once_loses_nothing_and_may_repeat_a_batch() -> None:
         outbox.commit(word)
     original = crash.deliver
 
-    def deliver(commit: int, rows: pa.Table) -> None:
-        if commit == 3:
+    def deliver(parcel: Parcel) -> None:
+        if parcel.commit == 3:
             raise ZeroDivisionError("the process dies here")
-        original(commit, rows)
+        original(parcel)
 
     crash.deliver = deliver  # type: ignore[method-assign]
     assert run_once(outbox, sink_step(crash, "at-least-once")).stopped
@@ -301,10 +351,10 @@ def test_at_least_once_repeats_nothing_within_one_process() -> None:
         outbox.commit(word)
     original, errors = sink.deliver, [OSError("busy")]
 
-    def deliver(commit: int, rows: pa.Table) -> None:
-        if commit == 3 and errors:
+    def deliver(parcel: Parcel) -> None:
+        if parcel.commit == 3 and errors:
             raise errors.pop()
-        original(commit, rows)
+        original(parcel)
 
     sink.deliver = deliver  # type: ignore[method-assign]
     run_once(outbox, sink_step(sink, "at-least-once"))
@@ -339,7 +389,7 @@ def test_at_most_once_holds_for_a_sink_that_keeps_its_own_cursor(tmp_path: Path)
         run_once(outbox, sink_step(sink, "at-most-once"))
     outbox.commit("b")
     run_once(outbox, sink_step(sink, "at-most-once"))
-    sink.open(Delivery("trending", "board", pa.schema([("word", pa.string()), ("n", pa.int64())]), ()))
+    sink.open(Delivery("trending", "board", "ledger", pa.schema([("word", pa.string()), ("n", pa.int64())]), (), False))
     assert sink._session.get().connection.execute("SELECT word, n FROM words").fetchall() == [("b", 1)]
     sink.close()
 
@@ -352,24 +402,39 @@ def test_the_sinks_own_cursor_counts_and_the_ledger_has_a_copy_for_its_readers(t
     assert (outbox.cursors, outbox.stores) == ({"board": 3}, 1)
     empty = Sqlite(tmp_path / "second.db", "words")
     run_once(outbox, sink_step(empty))
-    empty.open(Delivery("trending", "board", pa.schema([("word", pa.string()), ("n", pa.int64())]), ()))
-    assert empty.cursor() == 3
+    empty.open(
+        Delivery("trending", "board", "ledger", pa.schema([("word", pa.string()), ("n", pa.int64())]), (), False)
+    )
+    assert empty.cursor() == Cursor("ledger", 3)
     assert empty._session.get().connection.execute("SELECT count(*) FROM words").fetchone() == (3,)
     empty.close()
 
 
-def test_a_sink_that_another_ledger_has_written_to_is_refused(tmp_path: Path) -> None:
+def test_a_target_that_another_ledger_has_written_to_is_refused_whatever_its_number(tmp_path: Path) -> None:
+    outbox = MemoryOutbox()
+    outbox.commit("a")
+    run_once(outbox, sink_step(Sqlite(tmp_path / "all.db", "words")))
+    for commits in ("x", "xyz"):  # at the same commit, and further
+        other = MemoryOutbox(ledger="another")
+        for word in commits:
+            other.commit(word)
+        state = run_once(other, sink_step(Sqlite(tmp_path / "all.db", "words")))
+        assert "HS-SNK-060" in str(state.stopped)
+        assert "commit 1 of ledger ledger; this is ledger another" in str(state.stopped)
+        assert "hailstorm resend" not in str(state.stopped), "a stream cannot be sent again"
+
+
+def test_a_ledger_that_is_older_than_its_target_is_refused(tmp_path: Path) -> None:
     outbox = MemoryOutbox()
     for word in "abc":
         outbox.commit(word)
     run_once(outbox, sink_step(Sqlite(tmp_path / "all.db", "words")))
-    younger = MemoryOutbox()
-    younger.commit("x")
-    state = run_once(younger, sink_step(Sqlite(tmp_path / "all.db", "words")))
-    assert state.stopped is not None
-    assert "HS-SNK-009" in state.stopped
-    assert "has got commit 3, but this ledger is only at commit 1" in state.stopped
-    assert "app.py:3" in state.stopped
+    backup = MemoryOutbox()
+    backup.commit("x")
+    state = run_once(backup, sink_step(Sqlite(tmp_path / "all.db", "words")))
+    assert "HS-SNK-009" in str(state.stopped)
+    assert "has got commit 3, but this ledger is only at commit 1" in str(state.stopped)
+    assert "app.py:3" in str(state.stopped)
 
 
 def test_two_sqlite_sinks_in_one_file_are_delivered_to_at_the_same_time(tmp_path: Path) -> None:
@@ -380,25 +445,110 @@ def test_two_sqlite_sinks_in_one_file_are_delivered_to_at_the_same_time(tmp_path
             deliverer.notify(outbox.commit(f"word {number}"))
         assert deliverer.wait(30, 30)
     for sink in sinks:
-        sink.sink.open(Delivery("trending", sink.name, pa.schema([("word", pa.string()), ("n", pa.int64())]), ()))
+        sink.sink.open(
+            Delivery("trending", sink.name, "ledger", pa.schema([("word", pa.string()), ("n", pa.int64())]), (), False)
+        )
         assert sink.sink._session.get().connection.execute(f"SELECT count(*) FROM {sink.name}").fetchone() == (30,)
         sink.sink.close()
 
 
-def test_an_outbox_without_a_column_of_the_schema_stops_the_sink() -> None:
-    outbox, sink = MemoryOutbox(), Recorder()
+def test_rows_from_before_a_new_column_have_null_there() -> None:
+    outbox, seen = MemoryOutbox(), list[pa.Table]()
     outbox.commit("a")
-    wide = step.Sink(
-        "board",
-        Location("app.py", 3),
-        ("words",),
-        Schema((*SCHEMA.columns, Column("extra", "string"))),
-        sink=sink,
-        delivery="exactly-once",
-    )
-    state = run_once(outbox, wide)
-    assert state.stopped is not None
-    assert "HS-SNK-010" in state.stopped
+    sink = Recorder()
+    sink.deliver = lambda parcel: seen.extend(parcel.pieces())  # type: ignore[method-assign]
+    wide = replace(sink_step(sink), schema=Schema((*SCHEMA.columns, Column("extra", "string"))))
+    assert run_once(outbox, wide).stopped is None
+    assert seen[0].to_pylist() == [{"word": "a", "n": 1, "extra": None}]
+
+
+def test_rows_that_do_not_fit_a_changed_type_stop_the_sink_with_a_reason() -> None:
+    outbox = MemoryOutbox()
+    outbox.commit("a")
+    other = replace(sink_step(Recorder()), schema=Schema((Column("word", "int"), Column("n", "bigint"))))
+    assert "HS-SNK-010" in str(run_once(outbox, other).stopped)
+
+
+def table_step(sink: Sink) -> step.Sink:
+    return replace(sink_step(sink), is_table=True, key=("word",))
+
+
+def test_a_sink_that_joins_a_table_waits_for_the_whole_of_it() -> None:
+    outbox, sink = MemoryOutbox(is_table=True), Recorder()
+    outbox.commit("a")
+    outbox.since = outbox.commit()  # the sink was added here
+    outbox.commit("b")
+    with delivering(outbox, table_step(sink)) as deliverer:
+        eventually(lambda: deliverer.lacking() == ("board",))
+        assert not deliverer.wait(10, 3), "nobody waits for what somebody else must do"
+        assert sink.got == [], "changes alone would make a wrong table"
+        assert deliverer.states()["board"].note == "gets the whole table first"
+        outbox.whole = outbox.commit("a", "b")
+        deliverer.notify(4)
+        assert deliverer.wait(10, 4)
+        assert deliverer.lacking() == ()
+        deliverer.notify(outbox.commit("c"))
+        assert deliverer.wait(10, 5)
+    assert (sink.got, sink.wholes) == ([(4, "a"), (4, "b"), (5, "c")], [4])
+    again = Recorder()
+    run_once(outbox, table_step(again))
+    assert again.got == [], "it has got it, and does not need it again"
+
+
+def test_a_target_that_has_lost_its_cursor_gets_the_whole_table(tmp_path: Path) -> None:
+    outbox = MemoryOutbox(is_table=True)
+    outbox.commit("a")
+    run_once(outbox, table_step(Sqlite(tmp_path / "first.db", "words")))
+    with delivering(outbox, table_step(Sqlite(tmp_path / "second.db", "words"))) as deliverer:
+        eventually(lambda: deliverer.lacking() == ("board",))
+
+
+def test_a_stream_goes_on_from_the_outbox_or_says_what_is_lost(tmp_path: Path) -> None:
+    outbox = MemoryOutbox()
+    for word in "abc":
+        outbox.commit(word)
+    run_once(outbox, sink_step(Sqlite(tmp_path / "first.db", "words")))
+    state = run_once(outbox, sink_step(Sqlite(tmp_path / "second.db", "words")))
+    assert (state.note, state.cursor) == (None, 3)
+    outbox.first = 3  # what came before is not kept any more
+    state = run_once(outbox, sink_step(Sqlite(tmp_path / "third.db", "words")))
+    assert "goes on after commit 3" in str(state.note)
+    outbox.since = outbox.commit("d")
+    state = run_once(outbox, sink_step(Recorder(), name="new"))
+    assert "starts from now: what came before commit 4" in str(state.note)
+
+
+def test_a_screen_gets_the_whole_table_at_every_start_and_not_after_every_error() -> None:
+    outbox = MemoryOutbox(is_table=True)
+    outbox.commit("a")
+    for number in (2, 4):
+        sink = Recorder(forgets=True, before=[OSError("reset")])
+        with delivering(outbox, table_step(sink)) as deliverer:
+            eventually(lambda: deliverer.lacking() == ("board",))
+            outbox.whole = outbox.commit("a")
+            deliverer.notify(number)
+            assert deliverer.wait(10, number)
+            deliverer.notify(outbox.commit("b"))
+            assert deliverer.wait(10, number + 1)
+        assert sink.wholes == [number]
+
+
+def test_a_resent_table_replaces_what_another_ledger_wrote(tmp_path: Path) -> None:
+    first = MemoryOutbox(is_table=True)
+    first.commit("a")
+    sink = Sqlite(tmp_path / "all.db", "words")
+    run_once(first, table_step(sink))
+    second = MemoryOutbox(is_table=True, ledger="another")
+    second.commit("b")
+    stopped = str(run_once(second, table_step(sink)).stopped)
+    assert "HS-SNK-060" in stopped
+    assert "hailstorm resend APP board" in stopped
+    second.whole = second.resent = second.commit("b", "c")
+    assert run_once(second, table_step(sink)).stopped is None
+    with sqlite3.connect(tmp_path / "all.db") as connection:
+        assert connection.execute("SELECT word FROM words ORDER BY 1").fetchall() == [("b",), ("c",)]
+    connection.close()
+    assert "HS-SNK-060" in str(run_once(first, table_step(sink)).stopped), "who was there before is refused now"
 
 
 @dataclass
@@ -410,14 +560,15 @@ class Picky(Recorder):
     def open(self, delivery: Delivery) -> None:
         self.delivery = delivery
 
-    def deliver(self, commit: int, rows: pa.Table) -> None:
+    def deliver(self, parcel: Parcel) -> None:
+        rows = pa.concat_tables(parcel.pieces())
         words = rows["word"].to_pylist()
         bad = [number for number, word in enumerate(words) if word.startswith("!")]
         if bad:
             assert self.delivery is not None
-            self.delivery.reject(commit, [Rejected(number, "has a !") for number in bad])
+            self.delivery.reject(parcel.commit, [Rejected(number, "has a !") for number in bad])
         good = [number for number in range(len(words)) if number not in bad]
-        super().deliver(commit, rows.take(pa.array(good, pa.int64())))
+        super().deliver(Parcel.of(parcel.commit, rows.take(pa.array(good, pa.int64()))))
 
 
 def test_a_rejected_row_is_a_dead_letter_of_its_sink_and_stops_nobody() -> None:
@@ -436,10 +587,11 @@ def test_a_rejected_row_is_a_dead_letter_of_its_sink_and_stops_nobody() -> None:
 def test_a_crash_after_the_dead_letter_and_before_the_rows_doubles_neither() -> None:
     outbox, picky = MemoryOutbox(), Picky(before=[OSError("reset")])
     outbox.commit("a", "!b")
-    run_once(outbox, sink_step(picky))
+    state = run_once(outbox, sink_step(picky))
     assert picky.got == [(1, "a")]
     assert list(outbox.rejected) == [("board", 1)]
     assert len(outbox.rejected["board", 1]) == 1
+    assert state.rejected == 1
 
 
 def test_a_sink_that_rejects_more_than_a_tenth_of_many_rows_stops() -> None:
@@ -450,6 +602,116 @@ def test_a_sink_that_rejects_more_than_a_tenth_of_many_rows_stops() -> None:
     assert "HS-SNK-013  sink 'board' rejects 11 of 100 rows of commit 1" in state.stopped
     assert "has a !" in state.stopped
     assert (picky.got, outbox.rejected) == ([], {})
+
+
+def test_a_sink_that_rejects_row_by_row_stops_too_and_a_restart_does_not_begin_again() -> None:
+    outbox = MemoryOutbox()
+    for _ in range(60):
+        outbox.commit("!b")
+    assert run_once(outbox, sink_step(Picky())).stopped is None
+    for _ in range(60):
+        outbox.commit("!b")
+    for _ in range(2):
+        state = run_once(outbox, sink_step(Picky()))
+        assert state.stopped is not None
+        assert "HS-SNK-013  sink 'board' rejects 100 of its last 100 rows" in state.stopped
+        assert (state.cursor, len(outbox.rejected)) == (99, 99)
+
+
+def test_after_a_second_chance_the_count_of_rejected_rows_begins_again() -> None:
+    outbox = MemoryOutbox()
+    for _ in range(99):
+        outbox.commit("!b")
+    outbox.retries.add(outbox.commit("a"))
+    for _ in range(50):
+        outbox.commit("!b")
+    assert run_once(outbox, sink_step(Picky())).stopped is None
+    assert total(outbox.counts["board"]) == (50, 50)
+
+
+@dataclass
+class Joined(Picky):
+    """A sink that takes several commits in one transaction, which is atomic: an error leaves nothing."""
+
+    together: list[list[int]] = field(default_factory=list)
+
+    def deliver_together(self, parcels: Sequence[Parcel]) -> None:
+        before = list(self.got)
+        try:
+            for parcel in parcels:
+                self.deliver(parcel)
+        except BaseException:
+            self.got = before
+            raise
+        self.together.append([parcel.commit for parcel in parcels])
+
+
+def test_commits_that_wait_go_in_one_transaction_where_the_sink_can_do_that() -> None:
+    outbox, sink = MemoryOutbox(), Joined()
+    for word in ("a", "!b", "c", "d"):
+        outbox.commit(word)
+    state = run_once(outbox, sink_step(sink))
+    assert sink.together == [[1, 2, 3, 4]]
+    assert sink.got == [(1, "a"), (3, "c"), (4, "d")]
+    assert (state.cursor, state.rejected, list(outbox.rejected)) == (4, 1, [("board", 2)])
+    assert total(outbox.counts["board"]) == (4, 1)
+
+
+def test_large_commits_and_whole_tables_go_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "_MOST_ROWS_TOGETHER", 4)
+    outbox, sink = MemoryOutbox(), Joined()
+    for words in ("a b", "c d", "e f g h i", "j", "k"):
+        outbox.commit(*words.split())
+    run_once(outbox, sink_step(sink))
+    assert sink.together == [[1, 2], [4, 5]], "3 came alone, by `deliver`"
+    assert [word for _, word in sink.got] == list("abcdefghijk")
+    table, whole = MemoryOutbox(is_table=True), Joined()
+    table.commit("a")
+    table.whole = table.commit("b")
+    table.commit("c")
+    run_once(table, table_step(whole))
+    assert (whole.got, whole.together) == ([(2, "b"), (3, "c")], [])
+
+
+def test_at_most_once_joins_nothing() -> None:
+    outbox, sink = MemoryOutbox(), Joined()
+    outbox.commit("a")
+    outbox.commit("b")
+    run_once(outbox, sink_step(sink, "at-most-once"))
+    assert (sink.together, len(sink.got)) == ([], 2)
+
+
+def test_of_commits_that_fail_together_those_before_the_bad_one_are_delivered() -> None:
+    """And exactly as if each had come alone."""
+    alone, joined = MemoryOutbox(), MemoryOutbox()
+    states = []
+    for outbox, sink in ((alone, Picky()), (joined, Joined())):
+        for number in range(120):
+            outbox.commit("!b" if number % 5 else "a")
+        states.append(run_once(outbox, sink_step(sink)))
+    assert states[0] == states[1]
+    assert states[1].stopped is not None
+    assert (alone.rejected, alone.counts) == (joined.rejected, joined.counts)
+
+
+def test_an_error_that_may_pass_repeats_the_whole_transaction() -> None:
+    outbox, sink = MemoryOutbox(), Joined(before=[TransientSinkError(6, "busy")])
+    for word in ("a", "!b", "c"):
+        outbox.commit(word)
+    state = run_once(outbox, sink_step(sink))
+    assert sink.got == [(1, "a"), (3, "c")]
+    assert (state.rejected, len(outbox.rejected)) == (1, 1)
+
+
+def test_a_copy_of_a_sinks_own_cursor_is_not_written_for_every_transaction() -> None:
+    outbox, sink = MemoryOutbox(), Recorder(keeps_cursor=True)
+    with delivering(outbox, sink_step(sink)) as deliverer:
+        for _ in range(50):
+            deliverer.notify(outbox.commit("a"))
+            assert deliverer.wait(10, outbox.newest())
+        stores = outbox.stores
+    assert stores < 50
+    assert outbox.cursors["board"] == 50, "the last one is, at the latest when delivery ends"
 
 
 def test_rows_that_get_a_second_chance_may_all_be_rejected_again() -> None:

@@ -24,9 +24,15 @@ OF_LAWS = {f"HS-LAW-00{number}" for number in range(1, 7)}
 # Codes that several modules raise. Each was looked at: it is one thing that can happen in several places.
 SHARED = {
     "HS-CLI-017": "the test driver is fed a column that is not there",
+    "HS-CLI-007": "no such key column, on the command line or in Python",
+    "HS-CLI-094": "the whole key is needed, and there is none or a part of it",
+    "HS-LED-002": "a newer Hailstorm has written it, a ledger or an export",
+    "HS-LED-007": "no such commit, by number or counted back",
+    "HS-LED-010": "no step of this name has a state",
+    "HS-LED-032": "not kept any more, by number or by time",
+    "HS-LED-048": "something is there already, where an export or an import should go",
     "HS-LOG-013": "no such partition, in each kind of log",
     "HS-LOG-030": "no broker answers, asked by the driver or by a task",
-    "HS-RUN-010": "an SQL expression fails, computed by Spark or by Arrow",
     "HS-SNK-001": "the target cannot be written",
     "HS-SNK-002": "a package is missing",
     "HS-SNK-003": "the target is there in another form",
@@ -36,6 +42,7 @@ SHARED = {
     "HS-SNK-012": "an address of another kind",
     "HS-SNK-014": "options of a Kafka sink that do not fit its rows",
     "HS-SNK-020": "may not write",
+    "HS-SNK-024": "no place for such a column or table",
 }
 
 

@@ -13,16 +13,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from hailstorm.engine import housekeeping
-from hailstorm.engine.housekeeping import Housekeeper
+from hailstorm import faults
+from hailstorm.columns import BUCKET, DELETED, HASH
+from hailstorm.engine.ticks import housekeeping
+from hailstorm.engine.ticks.housekeeping import Housekeeper
 from hailstorm.errors import LedgerError
-from hailstorm.ledger import faults
-from hailstorm.ledger.commit import StateChange, StepShape
+from hailstorm.ledger.commit import Stamp, StateChange, StepShape
 from hailstorm.ledger.compaction import FAN_IN
-from hailstorm.ledger.delta_log import read_version
+from hailstorm.ledger.delta.log import read_version
 from hailstorm.ledger.ledger import Ledger, next_commit
 from hailstorm.ledger.live import Live
-from hailstorm.ledger.runs import BUCKET, DELETED, HASH, buckets_of, write_run
+from hailstorm.ledger.runs import buckets_of, write_run
 
 
 class WatchedLedger(Ledger):
@@ -43,8 +44,12 @@ class WatchedLedger(Ledger):
         self._head = live
 
 
+COUNTS = StepShape(kind="fold", key=("key",), values=(), tables={"counts": ("key",)})
+
+
 def commit(ledger: Ledger, **state: StateChange) -> None:
-    ledger.commit(next_commit(ledger.head, "tick", 1, datetime.now(UTC), state=state))
+    steps = {"counts": COUNTS}
+    ledger.commit(next_commit(ledger.head, "tick", 1, datetime.now(UTC), state=state, steps=steps))
 
 
 def rows(key: int) -> pa.Table:
@@ -56,10 +61,11 @@ def test_runs_that_were_merged_and_committed_meanwhile_are_not_merged_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(housekeeping, "MANIFEST_EVERY", 1)  # every commit is work for the thread
+    monkeypatch.setattr(housekeeping.Vacuum, "work", lambda self: False)  # it looks at the head, too
     ledger = WatchedLedger(tmp_path / "ledger", create=True)
     for seq in range(1, FAN_IN + 1):
-        commit(ledger, counts=StateChange(added=(write_run(ledger.store, "counts", rows(seq), seq),)))
-    keeper = Housekeeper(ledger, {"counts": ("key",)})
+        commit(ledger, counts=StateChange(added=(write_run(ledger.store, "counts", rows(seq), Stamp(seq, 1)),)))
+    keeper = Housekeeper(ledger)
     merged, looked_again = threading.Event(), threading.Event()
     done: dict[str, StateChange] = {}
 
@@ -86,7 +92,7 @@ def test_runs_that_were_merged_and_committed_meanwhile_are_not_merged_again(
 def a_ledger_with_a_fold(root: Path) -> Ledger:
     ledger = Ledger(root, create=True)
     shape = StepShape(kind="fold", key=("key",), values=(), fingerprint="")
-    added = StateChange(added=(write_run(ledger.store, "counts", rows(1), 1),))
+    added = StateChange(added=(write_run(ledger.store, "counts", rows(1), Stamp(1, 1)),))
     ledger.commit(
         next_commit(ledger.head, "tick", 1, datetime.now(UTC), steps={"counts": shape}, state={"counts": added})
     )
@@ -101,14 +107,14 @@ def published(ledger: Ledger) -> int | None:
 
 def test_tables_are_published_when_it_is_time_and_at_the_end(tmp_path: Path) -> None:
     ledger = a_ledger_with_a_fold(tmp_path / "ledger")
-    keeper = Housekeeper(ledger, {"counts": ("key",)}, publish_every=0.01)
+    keeper = Housekeeper(ledger, publish_every=0.01)
     keeper.start()
     deadline = time.monotonic() + 10
     while published(ledger) is None and time.monotonic() < deadline:
         time.sleep(0.01)
     assert published(ledger) == 1, "nobody has to notice anything for that"
     keeper.stop()
-    commit(ledger, counts=StateChange(added=(write_run(ledger.store, "counts", rows(2), 2),)))
+    commit(ledger, counts=StateChange(added=(write_run(ledger.store, "counts", rows(2), Stamp(2, 1)),)))
     assert published(ledger) == 1
     keeper.publish_the_end()
     assert published(ledger) == 2
@@ -116,7 +122,7 @@ def test_tables_are_published_when_it_is_time_and_at_the_end(tmp_path: Path) -> 
 
 def test_nothing_is_published_when_it_is_off(tmp_path: Path) -> None:
     ledger = a_ledger_with_a_fold(tmp_path / "ledger")
-    keeper = Housekeeper(ledger, {"counts": ("key",)})
+    keeper = Housekeeper(ledger)
     keeper.start()
     keeper.stop()
     keeper.publish_the_end()
@@ -125,7 +131,7 @@ def test_nothing_is_published_when_it_is_off(tmp_path: Path) -> None:
 
 def test_a_disk_that_takes_no_table_is_told_as_such(tmp_path: Path) -> None:
     ledger = a_ledger_with_a_fold(tmp_path / "ledger")
-    keeper = Housekeeper(ledger, {"counts": ("key",)}, publish_every=3600)
+    keeper = Housekeeper(ledger, publish_every=3600)
     keeper.start()
     keeper.stop()
     with (

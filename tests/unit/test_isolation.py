@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hailstorm.clock.clock import Clock, Interval
-from hailstorm.engine.isolation import poisoned_records
+from hailstorm.engine.stages.halving import failing_parts
+from hailstorm.engine.ticks.bad_records import Budget, Ranges, SearchStopped, bad_records
 from hailstorm.errors import RunError
 
 
@@ -21,18 +25,65 @@ def test_the_records_that_fail_are_found_and_no_others(lengths: list[int], bad: 
     wanted = {(p, offset + 5) for p, offset in bad if p < len(lengths) and offset < lengths[p]}
     tries = 0
 
-    def attempt(part: Interval) -> RunError | None:
+    def attempt(part: Ranges) -> RunError | None:
         nonlocal tries
         tries += 1
-        inside = any(r.partition == p and r.start <= offset < r.end for r in part.ranges() for p, offset in wanted)
+        inside = any(r.partition == p and r.start <= offset < r.end for r in part for p, offset in wanted)
         return RunError(10, "bad") if inside else None
 
-    found = poisoned_records(interval, attempt, most=100)
-    assert found is not None
-    assert {(p, offset) for p, offsets in found.get("s", {}).items() for offset in offsets} == wanted
+    found = bad_records(interval.ranges(), attempt, Budget(10_000, 60))
+    assert {(p, offset) for p, offsets in found.bad.get("s", {}).items() for offset in offsets} == wanted
+    assert found.count == len(wanted)
+    assert found.whole
+    assert found.interval(interval) == interval
     assert tries <= 2 + 2 * 8 * max(1, len(wanted))
 
 
-def test_more_than_the_limit_is_no_accident() -> None:
+@given(jobs=st.integers(0, 60), bad=st.sets(st.integers(0, 31), min_size=1))
+def test_what_was_looked_through_when_the_budget_is_spent_is_a_beginning(jobs: int, bad: set[int]) -> None:
+    interval = Interval(Clock({"s": {0: 5, 1: 7}}), Clock({"s": {0: 21, 1: 23}}))
+    records = [(one.partition, offset) for one in interval.ranges() for offset in range(one.start, one.end)]
+    wanted = [record for index, record in enumerate(records) if index in bad]
+    tries = 0
+
+    def attempt(part: Ranges) -> RunError | None:
+        nonlocal tries
+        tries += 1
+        inside = any(r.partition == p and r.start <= offset < r.end for r in part for p, offset in wanted)
+        return RunError(10, "bad") if inside else None
+
+    found = bad_records(interval.ranges(), attempt, Budget(jobs, 60))
+    assert tries <= jobs
+    kept = found.interval(interval)
+    assert kept.start == interval.start
+    read = [(one.partition, offset) for one in kept.ranges() for offset in range(one.start, one.end)]
+    assert read == records[: len(read)]
+    bad_ones = [(p, offset) for p, offsets in found.bad.get("s", {}).items() for offset in offsets]
+    assert bad_ones == [record for record in read if record in wanted]
+    assert found.whole == (read == records)
+
+
+def test_a_search_ends_at_once_when_we_are_asked_to_stop() -> None:
+    stop = threading.Event()
     interval = Interval(Clock({"s": {0: 0}}), Clock({"s": {0: 16}}))
-    assert poisoned_records(interval, lambda part: RunError(10, "bad"), most=3) is None
+
+    def attempt(part: Ranges) -> RunError | None:
+        stop.set()
+        return RunError(10, "bad")
+
+    with pytest.raises(SearchStopped):
+        bad_records(interval.ranges(), attempt, Budget(100, 60, stop))
+
+
+def test_parts_are_tried_first_to_last() -> None:
+    tried: list[str] = []
+
+    def attempt(part: str) -> Exception | None:
+        if "x" in part:
+            return ValueError(part)
+        tried.append(part)
+        return None
+
+    halves = lambda part: [part[: len(part) // 2], part[len(part) // 2 :]] if len(part) > 1 else []  # noqa: E731
+    assert [part for part, _ in failing_parts(["abxcdexf"], attempt, halves)] == ["x", "x"]
+    assert "".join(tried) == "abcdef"

@@ -10,9 +10,9 @@ import pytest
 
 from hailstorm.ledger import cache as module
 from hailstorm.ledger.cache import RunCache
-from hailstorm.ledger.commit import Run
+from hailstorm.ledger.commit import Run, Stamp
 from hailstorm.ledger.runs import run_name, write_run
-from hailstorm.ledger.store import LocalStore
+from hailstorm.ledger.stores.local import LocalStore
 
 TABLE = pa.table({"_hash": pa.array([-3, 5, 9], pa.int64()), "k": ["a", "b", "c"], "_deleted": [False] * 3})
 
@@ -21,7 +21,7 @@ TABLE = pa.table({"_hash": pa.array([-3, 5, 9], pa.int64()), "k": ["a", "b", "c"
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[RunCache, Run]:
     monkeypatch.setattr(module, "_open_runs", type(module._open_runs)())
     store = LocalStore(tmp_path)
-    return RunCache(store, tmp_path / ".cache"), write_run(store, "counts", TABLE, 1)
+    return RunCache(store, tmp_path / ".cache"), write_run(store, "counts", TABLE, Stamp(1, 1))
 
 
 def forget() -> None:
@@ -123,11 +123,34 @@ def test_a_worker_keeps_a_bounded_number_of_runs_open(
 ) -> None:
     cache, _ = place
     monkeypatch.setattr(module, "_KEEP_OPEN", 4)
-    runs = [write_run(cache.store, "counts", TABLE, seq) for seq in range(10)]
+    runs = [write_run(cache.store, "counts", TABLE, Stamp(seq, 1)) for seq in range(10)]
     for run in runs:
         cache.open("counts", run)
     assert len(module._open_runs) == 4
-    assert cache.path("counts", runs[-1].id) in module._open_runs
+    assert (str(cache.folder), "counts", runs[-1].id) in module._open_runs
+
+
+def test_runs_that_are_not_live_are_let_go(place: tuple[RunCache, Run], tmp_path: Path) -> None:
+    cache, run = place
+    other = RunCache(cache.store, tmp_path / "other")
+    old = write_run(cache.store, "counts", TABLE, Stamp(2, 1))
+    for one in (run, old):
+        cache.open("counts", one)
+    other.open("counts", old)
+    cache.let_go({"counts": (run,)})
+    open_ = {(folder, run_id) for folder, _, run_id in module._open_runs}
+    assert open_ == {(str(cache.folder), run.id), (str(other.folder), old.id)}
+
+
+def test_without_a_boot_id_no_copy_is_trusted(
+    place: tuple[RunCache, Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache, run = place
+    monkeypatch.setattr(module, "_BOOT_ID", tmp_path / "no-proc")
+    cache.clear_after_reboot()
+    cache.put("counts", run.id, TABLE)
+    cache.clear_after_reboot()
+    assert not cache.path("counts", run.id).exists()
 
 
 def test_an_open_run_is_one_piece_of_memory(place: tuple[RunCache, Run]) -> None:
@@ -137,3 +160,21 @@ def test_an_open_run_is_one_piece_of_memory(place: tuple[RunCache, Run]) -> None
     found = cache.open("counts", Run(id="chunked", seq=1, rows=6, bytes=1, first=-3, last=9))
     assert all(column.num_chunks == 1 for column in found.table.columns)
     assert found.hashes.tolist() == [-3, 5, 9] * 2
+
+
+def test_a_small_run_that_was_just_written_is_open_already_until_it_is_not_live(place: tuple[RunCache, Run]) -> None:
+    cache, run = place
+    cache.store.delete(run_name("counts", run.id))
+    cache.keep("counts", run, TABLE)
+    assert cache.open("counts", run).table is TABLE
+    cache.let_go({"counts": [run]})
+    assert module._open_runs
+    cache.let_go({"counts": []})
+    assert not module._open_runs
+
+
+def test_a_large_run_is_not_kept_in_memory(place: tuple[RunCache, Run], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_SMALL", 10)
+    cache, run = place
+    cache.keep("counts", run, TABLE)
+    assert not module._open_runs

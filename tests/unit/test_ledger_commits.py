@@ -22,6 +22,7 @@ from hailstorm.ledger.commit import (
     decode,
     encode,
 )
+from hailstorm.ledger.cursors import SinkRecord
 from hailstorm.ledger.ledger import Ledger, next_commit
 from hailstorm.ledger.live import Live, changed_runs
 
@@ -66,7 +67,7 @@ def test_a_commit_is_the_same_after_json() -> None:
         retried=("errors/y.parquet",),
         steps={"counts": shape},
         fingerprints={"counts": "f"},
-        since={"counts": {"tweets": {"0": 1}}},
+        coverage={"counts": {"tweets": {"0": ((0, 1),)}}},
         timings={"read": 1.25},
     )
     assert decode(encode(commit), Commit, "commits/42.json") == commit
@@ -171,6 +172,37 @@ def test_of_two_drivers_the_second_is_fenced_and_changes_nothing(tmp_path: Path)
     assert second.head.commit == 0, "a fenced driver does not believe in its own commit"
 
 
+def test_a_commit_whose_answer_was_lost_is_ours_all_the_same(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger", create=True)
+    ours = next_commit(ledger.head, "tick", 1, NOW, rows=3)
+    ledger.store.put_if_absent(commit_name(1), encode(ours))  # it arrived, and we never heard of it
+    assert ledger.commit(ours).rows == 3
+
+
+def test_another_commit_of_the_same_epoch_is_not_ours(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger", create=True)
+    ledger.store.put_if_absent(commit_name(1), encode(next_commit(ledger.head, "tick", 1, NOW, rows=3)))
+    with pytest.raises(FencedError, match="another driver"):
+        tick(ledger, rows=3)
+
+
+def test_a_ledger_keeps_its_id_for_ever(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger", create=True)
+    assert Ledger(tmp_path / "ledger").id == ledger.id
+    assert Ledger(tmp_path / "other", create=True).id != ledger.id
+
+
+def test_an_older_format_is_refused_and_nothing_is_changed(tmp_path: Path) -> None:
+    root = tmp_path / "ledger"
+    root.mkdir()
+    (root / "hailstorm.json").write_bytes(b'{"format": 1, "created": "2026-01-02", "buckets": 256, "host": "here"}')
+    before = contents(tmp_path)
+    for create in (False, True):
+        with pytest.raises(LedgerError, match="format 1, from an older Hailstorm"):
+            Ledger(root, create=create)
+    assert contents(tmp_path) == before
+
+
 def newer(data: bytes) -> bytes:
     return msgspec.json.encode({**msgspec.json.decode(data), "format": FORMAT + 1, "unknown": [1]})
 
@@ -191,7 +223,7 @@ def test_a_newer_format_is_refused_and_nothing_is_changed(tmp_path: Path, name: 
     assert contents(tmp_path) == before
 
 
-@pytest.mark.parametrize("said", [b"", b"not json", b"[]", b"{}", b'{"format": "1"}', b'{"format": null}', b"\xff"])
+@pytest.mark.parametrize("said", [b"", b"not json", b"[]", b"{}", b'{"format": "2"}', b'{"format": 2}', b"\xff"])
 def test_a_ledger_whose_description_is_damaged_is_refused(tmp_path: Path, said: bytes) -> None:
     root = tmp_path / "ledger"
     Ledger(root, create=True)
@@ -201,7 +233,7 @@ def test_a_ledger_whose_description_is_damaged_is_refused(tmp_path: Path, said: 
     assert (root / "hailstorm.json").read_bytes() == said
 
 
-@pytest.mark.parametrize("said", [b"", b'{"format": 1', b"[]", b'{"format": 1}'])
+@pytest.mark.parametrize("said", [b"", b'{"format": 2', b"[]", b'{"format": 2}'])
 def test_a_damaged_commit_is_an_error_that_names_it(tmp_path: Path, said: bytes) -> None:
     ledger = Ledger(tmp_path / "ledger", create=True)
     tick(ledger)
@@ -248,8 +280,19 @@ def test_a_crash_while_a_ledger_was_made_does_not_block_the_next_start(tmp_path:
 
 def test_cursors_are_kept_by_sink(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "ledger", create=True)
-    assert ledger.load_cursor("board") == 0
-    ledger.store_cursor("board", 7)
-    ledger.store_cursor("other", 3)
+    assert ledger.cursors.load("board") == SinkRecord()
+    ledger.cursors.store("board", SinkRecord(commit=7))
+    ledger.cursors.store("other", SinkRecord(commit=3))
     again = Ledger(tmp_path / "ledger")
-    assert (again.load_cursor("board"), again.load_cursor("other")) == (7, 3)
+    assert (again.cursors.load("board").commit, again.cursors.load("other").commit) == (7, 3)
+
+
+def test_a_deposed_driver_does_not_move_a_cursor_back(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger", create=True)
+    ledger.cursors.store("board", SinkRecord(commit=6, epoch=1))
+    ledger.cursors.store("board", SinkRecord(commit=9, epoch=2))
+    zombie = Ledger(tmp_path / "ledger")
+    zombie.cursors.store("board", SinkRecord(commit=7, epoch=1, error="too late"))
+    assert ledger.cursors.load("board") == SinkRecord(commit=9, epoch=2)
+    ledger.cursors.store("board", SinkRecord(commit=10, epoch=2))
+    assert ledger.store.list("cursors/board") == ["00000000000000000010.json"], "older records go"

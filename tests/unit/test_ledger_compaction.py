@@ -6,18 +6,18 @@ import random
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hailstorm.ledger import compaction
 from hailstorm.ledger.cache import RunCache
-from hailstorm.ledger.commit import Run
+from hailstorm.ledger.commit import Run, Stamp
 from hailstorm.ledger.compaction import FAN_IN, compact, layers_of, layers_to_merge
 from hailstorm.ledger.live import changed_runs
 from hailstorm.ledger.runs import merge_runs, run_name, write_run
-from hailstorm.ledger.store import LocalStore
+from hailstorm.ledger.stores.local import LocalStore
+from hailstorm.ledger.stores.store import read_table
 
 SIZES = st.lists(st.integers(1, 5_000), max_size=40)
 
@@ -85,10 +85,10 @@ class Place:
                 if mine:
                     columns = zip(*sorted(mine), strict=True)
                     table = pa.table(dict(zip(("_hash", "k", "n", "_deleted"), columns, strict=True)))
-                    self.runs = (*self.runs, write_run(self.store, "counts", table, seq))
+                    self.runs = (*self.runs, write_run(self.store, "counts", table, Stamp(seq, 1)))
 
     def rows(self) -> dict[str, tuple[int, bool]]:
-        tables = [pq.read_table(self.store.path(run_name("counts", run.id))) for run in reversed(self.runs)]
+        tables = [read_table(self.store, run_name("counts", run.id)) for run in reversed(self.runs)]
         merged = merge_runs(tables, ["k"], drop_deleted=False).to_pylist()
         assert len({row["k"] for row in merged}) == len(merged)
         return {row["k"]: (row["n"], row["_deleted"]) for row in merged}
@@ -105,7 +105,7 @@ def test_compacted_state_is_the_same_state(
 ) -> None:
     monkeypatch.setattr(compaction, "LARGEST_RUN", largest)
     place = Place(tmp_path, random.Random(seed), layers=20, keys=30)
-    change = compact(place.store, place.cache, "counts", ["k"], place.runs)
+    change = compact(place.store, place.cache, "counts", ["k"], place.runs, Stamp(99, 1))
     assert change is not None
     assert set(change.removed) <= {run.id for run in place.runs}
     place.runs = changed_runs(place.runs, change)
@@ -125,8 +125,8 @@ def test_large_results_are_cut_by_hash_into_runs_of_bounded_size(
     for seq in range(1, 9):
         hashes = sorted(chance.randint(-(2**63), 2**63 - 1) for _ in range(90))
         table = pa.table({"_hash": hashes, "k": [f"{h}" for h in hashes], "_deleted": [False] * 90})
-        runs.append(write_run(store, "counts", table, seq))
-    change = compact(store, cache, "counts", ["k"], runs)
+        runs.append(write_run(store, "counts", table, Stamp(seq, 1)))
+    change = compact(store, cache, "counts", ["k"], runs, Stamp(99, 1))
     assert change is not None
     assert sum(run.rows for run in change.added) == 8 * 90
     assert max(run.rows for run in change.added) <= 200, "about the limit: hashes are spread evenly"
@@ -141,11 +141,11 @@ def test_a_tombstone_stays_while_an_older_run_may_hold_its_key(tmp_path: Path, m
 
     def layer(seq: int, keys: list[str], deleted: bool) -> Run:
         table = pa.table({"_hash": list(range(len(keys))), "k": keys, "_deleted": [deleted] * len(keys)})
-        return write_run(store, "counts", table, seq)
+        return write_run(store, "counts", table, Stamp(seq, 1))
 
     old = layer(1, [f"k{i}" for i in range(600)], False)
     newer = [layer(seq, ["k0"], True) for seq in range(2, 2 + FAN_IN)]
-    change = compact(store, cache, "counts", ["k"], [old, *newer])
+    change = compact(store, cache, "counts", ["k"], [old, *newer], Stamp(99, 1))
     assert change is not None
     assert old.id not in change.removed
     assert [run.rows for run in change.added] == [1]
@@ -155,10 +155,10 @@ def test_a_compaction_that_deletes_everything_leaves_no_run(tmp_path: Path) -> N
     store = LocalStore(tmp_path)
     cache = RunCache(store, tmp_path / ".cache")
     runs = [
-        write_run(store, "counts", pa.table({"_hash": [1], "k": ["a"], "_deleted": [seq == 8]}), seq)
+        write_run(store, "counts", pa.table({"_hash": [1], "k": ["a"], "_deleted": [seq == 8]}), Stamp(seq, 1))
         for seq in range(1, 9)
     ]
-    change = compact(store, cache, "counts", ["k"], runs)
+    change = compact(store, cache, "counts", ["k"], runs, Stamp(99, 1))
     assert change is not None
     assert change.added == ()
     assert changed_runs(tuple(runs), change) == ()
@@ -166,9 +166,9 @@ def test_a_compaction_that_deletes_everything_leaves_no_run(tmp_path: Path) -> N
 
 def test_a_compaction_that_is_stopped_changes_nothing(tmp_path: Path) -> None:
     place = Place(tmp_path, random.Random(1), layers=20, keys=30)
-    assert compact(place.store, place.cache, "counts", ["k"], place.runs, lambda: True) is None
+    assert compact(place.store, place.cache, "counts", ["k"], place.runs, Stamp(99, 1), lambda: True) is None
 
 
 def test_nothing_is_merged_while_little_is_there(tmp_path: Path) -> None:
     place = Place(tmp_path, random.Random(1), layers=FAN_IN - 1, keys=30)
-    assert compact(place.store, place.cache, "counts", ["k"], place.runs) is None
+    assert compact(place.store, place.cache, "counts", ["k"], place.runs, Stamp(99, 1)) is None

@@ -14,7 +14,7 @@ import pytest
 
 from hailstorm.errors import LedgerInUseError
 from hailstorm.ledger.lease import NAME, STALE_SECONDS, Lease
-from hailstorm.ledger.store import LocalStore
+from hailstorm.ledger.stores.local import LocalStore
 
 HERE = os.uname().nodename
 
@@ -110,17 +110,20 @@ def test_a_lease_that_was_deleted_by_hand_is_harmless(tmp_path: Path) -> None:
     lease = Lease(store)
     lease.take()
     store.delete(NAME)
-    lease.beat(force=True)
+    lease.beat()
     store.delete(NAME)
     lease.release()
 
 
-def test_a_beat_is_written_now_and_then(tmp_path: Path) -> None:
+def test_a_lease_that_is_held_beats_by_itself_and_is_released_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hailstorm.ledger.lease.BEAT_SECONDS", 0.01)
     store = LocalStore(tmp_path)
-    lease = Lease(store)
-    lease.take()
-    before = store.get(NAME)
-    lease.beat()
-    assert store.get(NAME) == before
-    lease.beat(force=True)
-    assert store.get(NAME) != before
+    with Lease(store).held():
+        before = store.get(NAME)
+        deadline = time.monotonic() + 30
+        while store.get(NAME) == before and time.monotonic() < deadline:
+            time.sleep(0.01)  # a long tick, say: nobody beats but the thread
+        assert store.get(NAME) not in (None, before)
+    assert not store.exists(NAME)

@@ -11,13 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from hailstorm.errors import LedgerError
-from hailstorm.ledger.commit import DataFile, Run, StateChange, StepShape
+from hailstorm.ledger.commit import DataFile, Run, Stamp, StateChange, StepShape
 from hailstorm.ledger.ledger import Ledger, next_commit
 from hailstorm.ledger.reader import LETTER, open_ledger
 from hailstorm.ledger.runs import write_run
 
 COUNTS = StepShape(kind="fold", key=("word",), values=("n",), fingerprint="f")
-TOP = StepShape(kind="top", key=("word",), values=("n", "rank"), fingerprint="f")
+TOP = StepShape(kind="top", key=("word",), values=("n", "rank"), waits="rank", order=("rank",))
 
 
 def tick(ledger: Ledger, **fields: Any) -> None:
@@ -26,7 +26,7 @@ def tick(ledger: Ledger, **fields: Any) -> None:
 
 def written(ledger: Ledger, step: str, rows: list[dict[str, Any]]) -> Run:
     table = pa.Table.from_pylist([{"_hash": ord(row["word"]), "_deleted": False, **row} for row in rows])
-    return write_run(ledger.store, step, table.sort_by("_hash"), ledger.head.commit + 1)
+    return write_run(ledger.store, step, table.sort_by("_hash"), Stamp(ledger.head.commit + 1, 1))
 
 
 @pytest.fixture
@@ -109,9 +109,25 @@ def test_dead_letters_that_were_retried_are_gone(ledger: Ledger) -> None:
     assert reader.errors().column("offset").to_pylist() == [2]
 
 
-def test_reading_writes_nothing(ledger: Ledger) -> None:
-    before = sorted(ledger.root.rglob("*"))
+def test_reading_leaves_no_file_behind(ledger: Ledger) -> None:
+    def files() -> list[Path]:
+        return sorted(path for path in ledger.root.rglob("*") if path.is_file())
+
+    before = files()
     reader = open_ledger(ledger.root)
     reader.state("counts").arrow()
     list(reader.commits())
-    assert sorted(ledger.root.rglob("*")) == before
+    assert files() == before
+
+
+def test_a_notebook_shows_ledgers_and_states(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = open_ledger(ledger.root)
+    html = reader._repr_html_()
+    assert "commit 4 of " in html
+    assert "<tr><td>counts</td><td>fold</td><td>word</td><td>n</td></tr>" in html
+    assert reader.state("counts")._repr_html_() == (
+        "<table><caption>counts at commit 4: 2 rows</caption><thead><tr><th>word</th><th>n</th></tr></thead>"
+        "<tbody><tr><td>b</td><td>2</td></tr><tr><td>c</td><td>1</td></tr></tbody></table>"
+    )
+    monkeypatch.setattr("hailstorm.ledger.reader.SHOWN", 1)
+    assert reader.state("counts")._repr_html_().endswith("<p>… and 1 more</p>")

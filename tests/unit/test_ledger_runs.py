@@ -17,9 +17,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hailstorm.ledger.cache import OpenRun
+from hailstorm.ledger.commit import Stamp
 from hailstorm.ledger.lookup import all_members, look_up
-from hailstorm.ledger.runs import buckets_of, hashes_of, merge_runs, sort_by_hash, write_run
-from hailstorm.ledger.store import LocalStore
+from hailstorm.ledger.runs import (
+    buckets_of,
+    equal_keys,
+    hashes_of,
+    key_numbers,
+    merge_runs,
+    sort_by_hash,
+    write_run,
+)
+from hailstorm.ledger.stores.local import LocalStore
 
 # Few hashes and few keys, so that most examples have collisions; the extremes, because hashes are signed.
 HASHES = st.sampled_from([-(2**63), -1, 0, 7, 2**63 - 1])
@@ -196,6 +205,23 @@ def test_a_bucket_is_the_top_eight_bits_of_a_hash() -> None:
 
 def test_a_written_run_says_what_is_in_it(tmp_path: Path) -> None:
     table = pa.table({"_hash": pa.array([-9, 0, 12], pa.int64()), "k": ["a", "b", "c"], "_deleted": [False] * 3})
-    run = write_run(LocalStore(tmp_path), "counts", table, 4)
+    run = write_run(LocalStore(tmp_path), "counts", table, Stamp(4, 1))
     assert (run.seq, run.rows, run.first, run.last) == (4, 3, -9, 12)
     assert (tmp_path / "state" / "counts" / f"{run.id}.parquet").stat().st_size == run.bytes
+
+
+def test_entries_of_an_agenda_about_one_key_at_several_times_all_stay() -> None:
+    def entries(times: Sequence[int], keys: Sequence[str]) -> pa.Table:
+        return pa.table({"_hash": pa.array(times), "k": pa.array(keys), "_deleted": pa.repeat(False, len(keys))})
+
+    merged = merge_runs([entries([7, 7], ["a", "b"]), entries([4, 4, 7], ["a", "b", "a"])], ["k"], drop_deleted=True)
+    assert [(row["_hash"], row["k"]) for row in merged.to_pylist()] == [(4, "a"), (4, "b"), (7, "a"), (7, "b")]
+
+
+def test_nested_keys_that_are_equal_to_spark_are_one_key() -> None:
+    values = [[0.0, None], [-0.0, None], [math.nan], [math.nan], [None, 0.0], []]
+    for keys in (values, [{"p": value} for value in values]):
+        table = pa.table({"k": keys})
+        numbers = key_numbers(table, np.arange(6)).tolist()
+        assert [numbers.index(number) for number in numbers] == [0, 0, 2, 2, 4, 5]
+        assert equal_keys(table, np.array([0, 2, 0]), table, np.array([1, 3, 4])).tolist() == [True, True, False]

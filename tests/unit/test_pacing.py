@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from hailstorm.engine.pacing import Line, Pace
+from hailstorm.engine.ticks.pacing import Line, Pace, idle_wait
+from hailstorm.topology.settings import Settings
 
 Seconds = Callable[[int, int], float]  # (way, rows) -> how long a tick takes on this machine
 
@@ -150,3 +151,47 @@ def test_a_way_that_was_unlucky_once_is_looked_at_again() -> None:
         pace.observe(way, 500_000, took[way])
         chosen.append(way)
     assert chosen[-20:].count(1) >= 19
+
+
+def test_waits_between_looks_at_silent_logs_grow() -> None:
+    waits = [idle_wait(looks) for looks in (0, 50, 60, 1_000, 10**9)]
+    assert waits == sorted(waits)
+    assert waits[0] == waits[1] == 0.02
+    assert waits[-1] == 0.2
+
+
+def test_who_wants_the_lowest_latency_looks_all_the_time() -> None:
+    assert Settings.from_options({"latency": "lowest"}).latency_ms == 0
+    assert {idle_wait(looks, eager=True) for looks in (0, 60, 10**9)} == {0.001}
+
+
+def test_with_the_lowest_latency_ticks_are_small_where_time_goes_into_rows() -> None:
+    pace = Pace(0.0, 10**7, (0, 1))
+    done = run(pace, machine(w0=(0.005, 1e-5), w1=(0.03, 1e-5)), 50)
+    assert 1_000 <= done[-1][1] <= 2_000
+
+
+def test_the_resident_way_is_for_small_ticks_and_the_planned_one_for_large_ones() -> None:
+    pace = Pace(1.0, 10**7, (0, 1, 2))
+    small = machine(w0=(0.005, 1e-5), w1=(0.03, 1e-5), w2=(0.3, 5e-6))
+    assert {way for way, _ in run(pace, small, 50, waiting=1_000)} == {0}
+    assert run(pace, small, 50)[-1][0] == 2
+    assert pace.way(1_000) == 0
+
+
+def test_without_a_resident_worker_the_other_ways_are_compared() -> None:
+    pace = Pace(1.0, 10**7, (0, 1, 2))
+    for rows in (1_000, 2_000, 500_000, 1_000_000) * 3:
+        for way, fixed, per_row in ((0, 0.005, 1e-5), (1, 0.03, 1e-5), (2, 0.3, 5e-6)):
+            pace.observe(way, rows, fixed + per_row * rows)
+    assert pace.way(1_000) == 0
+    assert pace.way(1_000, resident=False) == 1
+    assert pace.way(1_000_000, resident=False) == 2
+
+
+def test_what_may_only_be_resident_is_prepared_while_there_is_no_worker() -> None:
+    pace = Pace(1.0, 10**7, (0,))
+    assert pace.way(1_000) == 0
+    assert pace.way(1_000, resident=False) == 1
+    pace.observe(1, 1_000, 0.1)  # and that is measured as what it was
+    assert pace.lines[0].seen == 0

@@ -16,13 +16,16 @@ from deltalake import DeltaTable, QueryBuilder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hailstorm.ledger import compaction, faults, publishing
-from hailstorm.ledger.commit import StateChange, StepShape
+from hailstorm import faults
+from hailstorm.ledger import compaction
+from hailstorm.ledger.commit import Stamp, StateChange, StepShape
 from hailstorm.ledger.compaction import compact
-from hailstorm.ledger.delta_types import delta_features, delta_schema
+from hailstorm.ledger.delta import publishing
+from hailstorm.ledger.delta.publishing import Publisher
+from hailstorm.ledger.delta.types import delta_features, delta_schema
 from hailstorm.ledger.ledger import Ledger, next_commit
-from hailstorm.ledger.publishing import Publisher
 from hailstorm.ledger.reader import open_ledger
+from hailstorm.ledger.restoring import restored
 from hailstorm.ledger.runs import write_run
 
 KEYS = 40
@@ -57,13 +60,24 @@ class Place:
             if mine:
                 hashes, keys, ns, deleted_ = zip(*mine, strict=True)
                 columns = {"_hash": hashes, "k": keys, "n": pa.array(ns, type_ or pa.int64()), "_deleted": deleted_}
-                runs.append(write_run(self.ledger.store, "counts", pa.table(columns), seq))
+                runs.append(write_run(self.ledger.store, "counts", pa.table(columns), Stamp(seq, 1)))
         self._commit(state={"counts": StateChange(added=tuple(runs))})
 
     def compact(self) -> None:
-        change = compact(self.ledger.store, self.ledger.cache, "counts", ["k"], self.ledger.head.runs["counts"])
+        change = compact(
+            self.ledger.store, self.ledger.cache, "counts", ["k"], self.ledger.head.runs["counts"], Stamp(99, 1)
+        )
         if change is not None:
             self._commit(state={"counts": change})
+
+    def rewind(self) -> None:
+        """To any moment that has rows."""
+        then = self.ledger.at(self.chance.randint(2, self.ledger.head.commit))
+        stamp, now = Stamp(self.ledger.head.commit + 1, 1), datetime.now(UTC)
+        self._commit(**restored(self.ledger.store, self.ledger.head, then, stamp, now))
+        self.oracle = {
+            row["k"]: row["n"] for row in open_ledger(self.root).state("counts", then.commit).arrow().to_pylist()
+        }
 
     def restart(self) -> None:
         self.ledger = Ledger(self.root)
@@ -94,7 +108,9 @@ def place(tmp_path: Path) -> Place:
 
 @settings(max_examples=25, deadline=None)
 @given(
-    st.lists(st.sampled_from(["tick"] * 6 + ["compact", "publish", "publish", "restart", "torn"]), max_size=60),
+    st.lists(
+        st.sampled_from(["tick"] * 6 + ["compact", "publish", "publish", "restart", "rewind", "torn"]), max_size=60
+    ),
     st.integers(0, 2**32),
     st.sampled_from([4, 1_000_000]),
 )
@@ -257,9 +273,9 @@ def test_a_wider_type_makes_copies_of_what_does_not_fit(place: Place) -> None:
 
 def test_a_top_shows_its_ranks_and_not_who_waits_below(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "ledger", create=True)
-    shape = StepShape(kind="top", key=("k",), values=("n", "rank"), fingerprint="")
+    shape = StepShape(kind="top", key=("k",), values=("n", "rank"), waits="rank", order=("rank",))
     rows = {"_hash": [1, 2, 3], "k": ["a", "b", "c"], "n": [9, 5, 1], "rank": pa.array([1, 2, None], pa.int32())}
-    run = write_run(ledger.store, "top", pa.table({**rows, "_deleted": [False] * 3}), 1)
+    run = write_run(ledger.store, "top", pa.table({**rows, "_deleted": [False] * 3}), Stamp(1, 1))
     change = StateChange(added=(run,))
     ledger.commit(next_commit(ledger.head, "tick", 1, datetime.now(UTC), steps={"top": shape}, state={"top": change}))
     Publisher(ledger).publish(ledger.head)

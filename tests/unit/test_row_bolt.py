@@ -8,11 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from hailstorm.engine.order import Order, Report
+from hailstorm.columns import HIDDEN
 from hailstorm.engine.stages import bolt
 from hailstorm.engine.stages.bolt import RowBolt
 from hailstorm.engine.stages.chain import Task
-from hailstorm.engine.stages.read import HIDDEN
+from hailstorm.engine.stages.order import Order, Report
 
 RETURNS = pa.schema([("n", pa.int64()), pa.field("word", pa.string(), nullable=False)])
 
@@ -28,10 +28,10 @@ def ran(function: Callable[[Any], Any], values: list[int | None]) -> tuple[list[
     ]
     typed = [array.cast(field.type) for array, field in zip(hidden, HIDDEN, strict=True)]
     batch = pa.RecordBatch.from_arrays([pa.array(values, pa.int64()), *typed], names=["x", *HIDDEN.names])
-    task = Task(Order(ledger="", cache="", scratch="", seq=1, now=0), 0, Report("test"))
+    task = Task(Order(ledger="", cache="", scratch="", seq=1, epoch=1, now=0), 0, Report("test"))
     made = list(RowBolt("b", function, ("x",), RETURNS, "dead-letter", None)(iter([batch]), task))
     rows = [(r["n"], r["word"], r["_offset"]) for one in made for r in one.to_pylist()]
-    return rows, {letter[2]: letter[4] for letter in task.letters if letter[2] is not None}
+    return rows, {letter[2]: letter[4] for letter, _ in task.letters if letter[2] is not None}
 
 
 @pytest.fixture(autouse=True, params=[2, 1000])
@@ -83,9 +83,11 @@ def test_a_generator_that_raises_half_way_gives_nothing() -> None:
         ({"n": 1, "wort": "w"}, "which it does not declare"),
         ({"n": 1}, "NOT NULL"),
         ({"n": 1, "word": None}, "NOT NULL"),
-        ({"n": "one", "word": "w"}, "'n' is declared int64"),
-        ({"n": 2**70, "word": "w"}, "'n' is declared int64"),
-        ("text", "AttributeError"),
+        ({"n": "one", "word": "w"}, "'n' is BIGINT, which does not hold 'one' (str)"),
+        ({"n": 2**70, "word": "w"}, "'n' is BIGINT, which does not hold 1180591620717411303424 (int)"),
+        ({"n": 0.5, "word": "w"}, "'n' is BIGINT, which does not hold 0.5 (float)"),
+        ("text", "'b' gave 'text' (str), and a row is a dict"),
+        ([5], "'b' gave 5 (int), and a row is a dict"),
     ],
 )
 def test_what_is_not_as_declared_is_refused_alone(bad: Any, reason: str) -> None:
@@ -98,3 +100,10 @@ def test_a_missing_column_that_may_be_null_is_null_and_none_is_no_row() -> None:
     rows, refused = ran(lambda row: {"word": "w"} if row.x else None, [0, 1])
     assert rows == [(None, "w", 1)]
     assert not refused
+
+
+@pytest.mark.parametrize("type_", [pa.int64(), pa.float64(), pa.timestamp("us", tz="UTC"), pa.timestamp("us")], ids=str)
+def test_columns_become_the_values_that_arrow_has_for_them_nulls_too(type_: pa.DataType) -> None:
+    column = pa.array([1, None, -5, 0], pa.int64()).cast(type_)
+    assert bolt.as_list(column) == column.to_pylist()
+    assert bolt.as_list(column.slice(2)) == column.slice(2).to_pylist()

@@ -16,14 +16,15 @@ import duckdb
 import pyarrow as pa
 import pytest
 
+from hailstorm.columns import KIND
 from hailstorm.errors import SinkError, TransientSinkError
 from hailstorm.sinks import Call, DuckDB, Parquet, Sqlite
 from hailstorm.sinks.call import Row
-from hailstorm.sinks.sink import KIND, Delivery, Sink
+from hailstorm.sinks.sink import Cursor, Delivery, Parcel, Sink
 
 COUNTS = pa.schema([("word", pa.string()), ("n", pa.int64())])
-BOARD = Delivery("trending", "board", COUNTS, ("word",))
-STREAM = Delivery("trending", "board", COUNTS, ())
+BOARD = Delivery("trending", "board", "ledger", COUNTS, ("word",), True)
+STREAM = Delivery("trending", "board", "ledger", COUNTS, (), False)
 
 Make = Callable[[Path], Sink]
 MAKE: dict[str, Make] = {
@@ -107,21 +108,21 @@ def test_a_folder_that_cannot_be_written_to_is_refused(make: Make, unwritable: P
 def test_other_columns_are_refused_and_named(make: Make, tmp_path: Path) -> None:
     sink = make(tmp_path)
     sink.open(STREAM)
-    sink.deliver(1, rows())
+    sink.deliver(Parcel.of(1, rows()))
     sink.close()
     other = pa.schema([("word", pa.string()), ("n", pa.float64()), ("at", pa.timestamp("us", tz="UTC"))])
 
     def deliver() -> None:
-        sink.open(Delivery("trending", "board", other, ()))
-        sink.deliver(2, other.empty_table())
+        sink.open(Delivery("trending", "board", "ledger", other, (), False))
+        sink.deliver(Parcel.of(2, other.empty_table()))
 
     error = error_of(deliver)
     sink.close()
     assert error.code == "HS-SNK-003"
     assert "missing: at" in error.hint
     assert "different: n is" in error.hint
-    sink.open(Delivery("trending", "board", COUNTS, ()))
-    assert sink.cursor() == 1
+    sink.open(Delivery("trending", "board", "ledger", COUNTS, (), False))
+    assert sink.cursor() == Cursor("ledger", 1)
     sink.close()
 
 
@@ -129,9 +130,9 @@ def test_other_columns_are_refused_and_named(make: Make, tmp_path: Path) -> None
 def test_a_table_of_a_key_is_checked_before_the_first_row_comes(make: Make, tmp_path: Path) -> None:
     sink = make(tmp_path)
     sink.open(STREAM)
-    sink.deliver(1, rows())
+    sink.deliver(Parcel.of(1, rows()))
     sink.close()
-    narrow = Delivery("trending", "board", pa.schema([("word", pa.string())]), ("word",))
+    narrow = Delivery("trending", "board", "ledger", pa.schema([("word", pa.string())]), ("word",), True)
     error = error_of(lambda: sink.open(narrow))
     assert (error.code, "not in the topology: n" in error.hint) == ("HS-SNK-003", True)
 
@@ -144,8 +145,8 @@ def test_a_table_of_the_user_with_the_same_columns_is_taken(tmp_path: Path) -> N
     connection.close()
     sink = Sqlite(path, "counts")
     sink.open(BOARD)
-    sink.deliver(1, rows().append_column(KIND, [["insert"]]))
-    sink.deliver(2, pa.table({"word": ["rain"], "n": [2], KIND: ["update"]}))
+    sink.deliver(Parcel.of(1, rows().append_column(KIND, [["insert"]])))
+    sink.deliver(Parcel.of(2, pa.table({"word": ["rain"], "n": [2], KIND: ["update"]})))
     found = sink._session.get().connection.execute("SELECT * FROM counts ORDER BY n").fetchall()
     sink.close()
     assert found == [("000000000", 0), ("rain", 2)]
@@ -154,22 +155,23 @@ def test_a_table_of_the_user_with_the_same_columns_is_taken(tmp_path: Path) -> N
 FULL_DISK = """
 import pickle, resource, sys
 import hailstorm.sinks.duckdb, duckdb
+from hailstorm.sinks.sink import Parcel
 from hailstorm.errors import TransientSinkError
 sink, delivery, small, large = pickle.load(sys.stdin.buffer)
 sink.open(delivery)
-sink.deliver(1, small)
+sink.deliver(Parcel.of(1, small))
 _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
 resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, hard))
 try:
-    sink.deliver(2, large)
+    sink.deliver(Parcel.of(2, large))
 except TransientSinkError as error:
     print(error.code)
 sink.close()
 resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
 sink.open(delivery)
-print(sink.cursor())
-sink.deliver(2, large)
-print(sink.cursor())
+print(sink.cursor().commit)
+sink.deliver(Parcel.of(2, large))
+print(sink.cursor().commit)
 sink.close()
 """
 
@@ -194,13 +196,13 @@ def test_a_locked_database_is_waited_for(tmp_path: Path, monkeypatch: pytest.Mon
     sink.open(STREAM)
     other = sqlite3.connect(tmp_path / "out.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    error = error_of(lambda: sink.deliver(1, rows()))
+    error = error_of(lambda: sink.deliver(Parcel.of(1, rows())))
     assert isinstance(error, TransientSinkError)
     assert (error.code, "locked by another program" in error.what) == ("HS-SNK-006", True)
     other.execute("ROLLBACK")
     other.close()
-    sink.deliver(1, rows())
-    assert sink.cursor() == 1
+    sink.deliver(Parcel.of(1, rows()))
+    assert sink.cursor() == Cursor("ledger", 1)
     sink.close()
 
 
@@ -222,12 +224,12 @@ def test_a_duckdb_file_that_another_process_has_open_is_waited_for(tmp_path: Pat
 def test_two_sinks_in_one_parquet_folder_are_refused(tmp_path: Path) -> None:
     first, second = Parquet(tmp_path), Parquet(tmp_path)
     first.open(STREAM)
-    other = Delivery("trending", "other", COUNTS, ())
+    other = Delivery("trending", "other", "ledger", COUNTS, (), False)
     second.open(other)  # the folder is empty: nobody can know yet
-    first.deliver(1, rows())
-    error = error_of(lambda: second.deliver(1, rows()))
-    assert (error.code, "the files of trending/board" in error.what) == ("HS-SNK-008", True)
-    assert error_of(lambda: Parquet(tmp_path).open(other)).code == "HS-SNK-008"
+    first.deliver(Parcel.of(1, rows()))
+    error = error_of(lambda: second.deliver(Parcel.of(1, rows())))
+    assert (error.code, "belongs to sink trending/board" in error.what) == ("HS-SNK-062", True)
+    assert error_of(lambda: Parquet(tmp_path).open(other)).code == "HS-SNK-062"
 
 
 @pytest.mark.parametrize("sink_type", [Sqlite, DuckDB])
@@ -237,9 +239,7 @@ def test_modes_that_make_no_sense_are_refused(sink_type: Any, tmp_path: Path) ->
     assert error.at is not None
     assert error.at.short.startswith("test_sinks_bad_input.py:")
     sink = sink_type(tmp_path / "x.db", "counts", mode="upsert")
-    sink.open(STREAM)
-    assert error_of(lambda: sink.deliver(1, rows())).code == "HS-SNK-004"
-    sink.close()
+    assert error_of(lambda: sink.open(STREAM)).code == "HS-SNK-004"
 
 
 def test_a_url_is_refused_where_a_local_path_is_needed() -> None:
@@ -260,7 +260,7 @@ def test_a_function_that_raises_is_shown_with_its_line() -> None:
 
     sink = Call(shout)
     sink.open(STREAM)
-    error = error_of(lambda: sink.deliver(1, rows()))
+    error = error_of(lambda: sink.deliver(Parcel.of(1, rows())))
     assert error.code == "HS-SNK-007"
     assert "shout raised KeyError: 'wrod'" in error.what
     assert 'raise KeyError("wrod")' in str(error)
@@ -274,7 +274,7 @@ def test_a_function_can_ask_to_be_called_again(error: Exception) -> None:
     sink = Call(refuse)
     sink.open(STREAM)
     with pytest.raises(type(error)):
-        sink.deliver(1, rows())
+        sink.deliver(Parcel.of(1, rows()))
 
 
 def test_a_value_that_the_users_table_does_not_take_stops_the_sink(tmp_path: Path) -> None:
@@ -283,7 +283,7 @@ def test_a_value_that_the_users_table_does_not_take_stops_the_sink(tmp_path: Pat
         connection.execute("CREATE TABLE counts (word VARCHAR, n BIGINT CHECK (n > 5))")
     sink = DuckDB(path, "counts")
     sink.open(STREAM)
-    error = error_of(lambda: sink.deliver(1, rows()))
+    error = error_of(lambda: sink.deliver(Parcel.of(1, rows())))
     sink.close()
     assert (error.code, "counts" in error.what) == ("HS-SNK-011", True)
     assert not isinstance(error, TransientSinkError)

@@ -157,6 +157,14 @@ def test_a_folder_that_is_not_there_is_an_error_and_an_empty_one_is_not(tmp_path
     assert os.listdir(tmp_path) == []
 
 
+def test_an_index_that_was_lost_makes_another_log_of_the_same_files(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text("{}\n")
+    before = Files(str(tmp_path / "*.jsonl")).identity()
+    assert Files(str(tmp_path / "*.jsonl")).identity() == before
+    shutil.rmtree(tmp_path / ".hailstorm-files")
+    assert Files(str(tmp_path / "*.jsonl")).identity() != before  # which a run refuses without a word of its user
+
+
 def test_the_index_can_be_elsewhere(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.txt").write_text("one\n")

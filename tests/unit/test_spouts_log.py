@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 from hailstorm.errors import LogError
-from hailstorm.spouts import Log
+from hailstorm.spouts import Files, Log
 from hailstorm.spouts.segments import ROLL, PartitionFolder, Segment
 
 
@@ -342,3 +342,9 @@ def test_killed_writers_leave_whole_appends_and_dense_offsets(tmp_path: Path) ->
     assert {f"{name}-{number}" for name, number in acknowledged} <= set(found), "an append is lost"
     assert len(found) > 20
     assert log.append(["after"], partition=0)
+
+
+@pytest.mark.parametrize("source", [Log, Files])
+def test_an_address_is_refused_and_never_taken_for_a_folder(source: type[Log | Files]) -> None:
+    with pytest.raises(LogError, match="'s3://bucket/lines' is an address"):
+        source("s3://bucket/lines")

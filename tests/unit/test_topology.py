@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -44,6 +44,7 @@ def test_a_spout_knows_its_columns_and_its_time(tweets: hs.Stream) -> None:
     assert isinstance(spout, Spout)
     assert spout.schema.names == ("user", "text", "likes", "at")
     assert (spout.event_time, spout.lateness_ms, spout.idle_ms) == ("at", 600_000, 60_000)
+    assert spout.max_ahead_ms == 86_400_000
     assert (spout.inputs, spout.decode, spout.on_error, spout.is_table) == ((), "json", "dead-letter", False)
 
 
@@ -220,14 +221,16 @@ def test_a_step_that_is_refused_leaves_the_topology_as_it_was(storm: hs.Topology
     tweets.fold("counts", by="user", n=hs.count())
 
 
-def test_run_hands_over_to_the_engine(storm: hs.Topology, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Engine:
+def test_run_hands_over_to_what_the_command_runs(storm: hs.Topology, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Command:
         @staticmethod
-        def run_topology(topology: hs.Topology, **options: Any) -> Any:
+        def run_in_script(topology: hs.Topology, **options: Any) -> Any:
             return topology, options
 
-    monkeypatch.setitem(sys.modules, "hailstorm.engine.run", Engine)
-    assert storm.run(until="caught-up") == (storm, {"until": "caught-up"})
+    monkeypatch.setitem(sys.modules, "hailstorm.cli.run", Command)
+    topology, options = cast(Any, storm.run(until="caught-up", accept=["counts"]))
+    assert topology is storm
+    assert (options["until"], options["accept"], options["every"]) == ("caught-up", ("counts",), None)
 
 
 def test_building_a_topology_does_not_import_spark() -> None:

@@ -78,6 +78,7 @@ def test_comments_layout_and_position_change_nothing(tmp_path: Path) -> None:
         ("n=hs.count()", 'n=hs.max("word")', ["counts", "many"]),
         ('"data/tweets"', '"data/posts"', ["tweets"]),
         ("at TIMESTAMP", "at DATE", ["tweets"]),
+        ('at TIMESTAMP"', 'at TIMESTAMP", max_ahead="2 days"', ["tweets"]),
     ],
 )
 def test_a_change_of_meaning_changes_the_step_and_what_takes_its_columns(

@@ -6,22 +6,31 @@ columns of a row go to everything that it became.
 
 from __future__ import annotations
 
-import traceback
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from operator import itemgetter
+from types import GeneratorType
 from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
+from hailstorm.columns import EVENT_TIME, HASH, HIDDEN, LETTER_ID, OFFSET, PARTITION, SPOUT, TASK, TIME
 from hailstorm.engine.stages.chain import Batches, Task
-from hailstorm.engine.stages.read import HIDDEN, tasks_of
+from hailstorm.engine.stages.event_times import times_out_of_range
+from hailstorm.engine.stages.given_rows import check_row, columns_of, reason_of, rows_of
+from hailstorm.engine.stages.halving import failing_parts
 from hailstorm.spouts.cycles import without_collecting
+from hailstorm.topology.exact_values import Misfit, exact_array, exact_cast
+from hailstorm.topology.row import Row
 
 # So many rows as Python objects at a time: more of them no longer fit into the processor's cache.
 _ROWS_AT_ONCE = 2_000
+_NOT_FOR_PEOPLE = (SPOUT, PARTITION, OFFSET, TASK, HASH, LETTER_ID)  # a letter says the first three itself
+_SEVERAL = frozenset({GeneratorType, list})  # what a function mostly gives for several rows
 
 
 @dataclass(frozen=True)
@@ -32,36 +41,52 @@ class RowBolt:
     returns: pa.Schema
     on_error: str
     tasks: int | None  # cut batches by `_task` into so many
+    event_time: str | None = None  # the column that says when a row happened; None: as the row that it was made of
 
     phase = "compute"
+    calls_users = True
 
     def __call__(self, batches: Batches, task: Task) -> Batches:
-        row_type = _row_type(self.step, self.columns)
+        kind = row_type(self.columns)
         for batch in batches:
-            for piece in [batch] if self.tasks is None else tasks_of(batch, self.tasks):
+            for piece in _tasks_of(batch, self.tasks):
                 made = []
                 for start in range(0, piece.num_rows, _ROWS_AT_ONCE):
                     with without_collecting():
-                        made.append(self._run(piece.slice(start, _ROWS_AT_ONCE), row_type, task))
+                        made.append(self._run(piece.slice(start, _ROWS_AT_ONCE), kind, task))
                 if made:
                     yield pa.concat_batches(made)
 
     def _run(self, batch: pa.RecordBatch, row_type: Any, task: Task) -> pa.RecordBatch:
         """Call the function on all rows, and look at what it gave as a whole: row by row only when that fails."""
-        results = self._results(batch, row_type, task)
+        try:
+            columns = [as_list(batch.column(name)) for name in self.columns]
+        except (ValueError, OverflowError):
+            batch = readable(batch, self.columns, self.step, self.on_error, task)
+            columns = [as_list(batch.column(name)) for name in self.columns]
+        results = self._results(batch, columns, row_type, task)
         if set(map(type, results)) <= {dict}:
             out, origin = results, np.arange(batch.num_rows)
         else:
             out, origin = self._flattened(batch, results, task)
-        arrays = self._converted(out)
+        arrays = columns_of(out, self.returns)
         if arrays is None:
             out, origin = self._fitting(batch, out, origin, task)
-            arrays = [pa.array([item.get(f.name) for item in out], f.type) for f in self.returns]
-        return _with_hidden(arrays, self.returns, batch, origin)
+            arrays = [exact_array([item.get(f.name) for item in out], f.type, f.name) for f in self.returns]
+        if self.event_time is None:
+            return _with_hidden(arrays, self.returns, batch, origin)
+        times = arrays[self.returns.get_field_index(self.event_time)].cast(TIME)
+        bad = times_out_of_range(times, self.event_time)
+        if bad:
+            refused = {int(origin[index]): reason for index, reason in reversed(bad.items())}
+            for row, reason in sorted(refused.items()):
+                refuse_row(batch, row, self.step, reason, self.on_error, task)
+            keep = pa.array(np.flatnonzero(~np.isin(origin, list(refused))))
+            arrays, origin, times = [array.take(keep) for array in arrays], origin[np.asarray(keep)], times.take(keep)
+        return _with_hidden(arrays, self.returns, batch, origin, times)
 
-    def _results(self, batch: pa.RecordBatch, row_type: Any, task: Task) -> list[Any]:
+    def _results(self, batch: pa.RecordBatch, columns: list[list[Any]], row_type: Any, task: Task) -> list[Any]:
         """What the function gave for each row; None for a row on which it raised."""
-        columns = [as_list(batch.column(name)) for name in self.columns]
         calls = map(self.function, map(row_type, zip(*columns, strict=True)))
         results: list[Any] = []
         while len(results) < batch.num_rows:
@@ -84,28 +109,14 @@ class RowBolt:
             if result is None:
                 continue
             try:
-                made = [result] if isinstance(result, dict) else list(result)
+                kind = type(result)
+                made = [result] if kind is dict else list(result) if kind in _SEVERAL else rows_of(result)
             except Exception as error:
                 self._refuse(batch, index, error, task)
                 continue
             out += made
             counts[index] = len(made)
         return out, np.repeat(np.arange(len(results)), counts)
-
-    def _converted(self, out: list[dict[str, Any]]) -> list[pa.Array] | None:
-        """The columns of what came out. None when anything of it is not as declared."""
-        names, width = set(self.returns.names), len(self.returns)
-        try:
-            if all(len(item) == width for item in out):  # then what has every declared name has no other
-                arrays = [pa.array([item[f.name] for item in out], f.type) for f in self.returns]
-            elif all(item.keys() <= names for item in out):
-                arrays = [pa.array([item.get(f.name) for item in out], f.type) for f in self.returns]
-            else:
-                return None
-        except Exception:  # what a function gives may be of any type, and fail in any way
-            return None
-        missing = any(array.null_count and not f.nullable for f, array in zip(self.returns, arrays, strict=True))
-        return None if missing else arrays
 
     def _fitting(
         self, batch: pa.RecordBatch, out: list[dict[str, Any]], origin: np.ndarray[Any, Any], task: Task
@@ -114,7 +125,7 @@ class RowBolt:
         bad: dict[int, Exception] = {}
         for item, index in zip(out, origin, strict=True):
             try:
-                self._check(item)
+                check_row(self.step, item, self.returns)
             except Exception as error:
                 bad.setdefault(int(index), error)
         for index, misfit in bad.items():
@@ -122,20 +133,8 @@ class RowBolt:
         keep = ~np.isin(origin, list(bad))
         return [item for item, kept in zip(out, keep, strict=True) if kept], origin[keep]
 
-    def _check(self, item: Any) -> None:
-        if not item.keys() <= set(self.returns.names):
-            raise ValueError(_unknown(self.step, item, self.returns))
-        for column in self.returns:
-            value = item.get(column.name)
-            if value is None and not column.nullable:
-                raise ValueError(f"'{column.name}' is NOT NULL, and is null or missing")
-            try:
-                pa.scalar(value, column.type)
-            except Exception as error:
-                raise TypeError(f"'{column.name}' is declared {column.type}: {error}") from error
-
     def _refuse(self, batch: pa.RecordBatch, index: int, error: Exception, task: Task) -> None:
-        refuse_row(batch, index, self.step, _reason(error), self.on_error, task)
+        refuse_row(batch, index, self.step, reason_of(error), self.on_error, task)
 
 
 @dataclass(frozen=True)
@@ -148,25 +147,30 @@ class BatchBolt:
     returns: pa.Schema
     on_error: str
     tasks: int | None
+    event_time: str | None = None
 
     phase = "compute"
+    calls_users = True
 
     def __call__(self, batches: Batches, task: Task) -> Batches:
         for batch in batches:
-            for piece in [batch] if self.tasks is None else tasks_of(batch, self.tasks):
+            for piece in _tasks_of(batch, self.tasks):
                 if piece.num_rows:
                     yield from self._run(piece, task)
 
     def _run(self, batch: pa.RecordBatch, task: Task) -> Batches:
-        try:
-            yield from self._call(batch)
-        except Exception as error:
-            if batch.num_rows > 1:
-                half = batch.num_rows // 2
-                yield from self._run(batch.slice(0, half), task)
-                yield from self._run(batch.slice(half), task)
-            else:
-                refuse_row(batch, 0, self.step, _reason(error), self.on_error, task)
+        made: list[pa.RecordBatch] = []
+
+        def attempt(part: pa.RecordBatch) -> Exception | None:
+            try:
+                made.extend(self._call(part))
+            except Exception as error:  # of the user's
+                return error
+            return None
+
+        for row, error in failing_parts([batch], attempt, _halves):
+            refuse_row(row, 0, self.step, reason_of(error), self.on_error, task)
+        yield from made
 
     def _call(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
         result = self.function(batch.select([*self.columns, *HIDDEN.names]))
@@ -179,14 +183,12 @@ class BatchBolt:
             for row_batch in rows:
                 missing = [name for name in self.returns.names if name not in row_batch.schema.names]
                 if missing:
-                    raise ValueError(
-                        f"'{self.step}' returned no column '{missing[0]}'; it declares {self.returns.names}"
-                    )
-                arrays = [row_batch.column(f.name).cast(f.type) for f in self.returns]
+                    raise Misfit(f"'{self.step}' returned no column '{missing[0]}'; it declares {self.returns.names}")
+                arrays = [exact_cast(row_batch.column(f.name), f.type, f.name) for f in self.returns]
                 for column, array in zip(self.returns, arrays, strict=True):
                     if array.null_count and not column.nullable:
-                        raise ValueError(f"'{column.name}' is NOT NULL, and has nulls")
-                made.append(self._with_origin(arrays, row_batch, batch))
+                        raise Misfit(f"'{column.name}' is NOT NULL, and has nulls")
+                made.append(self._at_its_time(self._with_origin(arrays, row_batch, batch)))
         return made
 
     def _with_origin(self, arrays: list[pa.Array], made: pa.RecordBatch, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -202,54 +204,102 @@ class BatchBolt:
             hidden = [pa.nulls(made.num_rows, f.type) for f in HIDDEN]
         return pa.RecordBatch.from_arrays([*arrays, *hidden], names=[*self.returns.names, *HIDDEN.names])
 
+    def _at_its_time(self, made: pa.RecordBatch) -> pa.RecordBatch:
+        if self.event_time is None:
+            return made
+        times = made.column(self.event_time).cast(TIME)
+        for reason in times_out_of_range(times, self.event_time).values():
+            raise Misfit(reason)
+        return made.set_column(made.schema.get_field_index(EVENT_TIME), HIDDEN.field(EVENT_TIME), times)
+
+
+def _halves(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+    half = batch.num_rows // 2
+    return [batch.slice(0, half), batch.slice(half)] if half else []
+
+
+def readable(batch: pa.RecordBatch, columns: Sequence[str], step: str, on_error: str, task: Task) -> pa.RecordBatch:
+    """Without the rows that hold a time that Spark has and Python has not: those are refused."""
+    unreadable: dict[int, str] = {}
+    for name in columns:
+        for index, value in enumerate(batch.column(name)):
+            try:
+                value.as_py()
+            except (ValueError, OverflowError):
+                text = _shown(batch.column(name).slice(index, 1))
+                unreadable.setdefault(index, f"'{name}' has a time outside of the years 1 to 9999: {text}")
+    for index, reason in unreadable.items():
+        refuse_row(batch, index, step, reason, on_error, task)
+    return batch.take(pa.array(np.setdiff1d(np.arange(batch.num_rows), list(unreadable))))
+
 
 def as_list(column: pa.Array) -> list[Any]:
     """The values of a column as Python has them. numpy is many times faster where it knows the type."""
     numeric = pa.types.is_integer(column.type) or pa.types.is_float64(column.type)
-    if numeric and not column.null_count:
-        values: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
+    moments = pa.types.is_timestamp(column.type) and column.type.unit == "us"
+    if not (numeric or moments):
+        return list(column.to_pylist())
+    numbers = column.cast(pa.int64()) if moments else column
+    values = (numbers.fill_null(0) if column.null_count else numbers).to_numpy(zero_copy_only=False)
+    if moments:
+        epoch = datetime(1970, 1, 1, tzinfo=None if column.type.tz is None else UTC)
+        made: list[Any] = list(map(epoch.__add__, values.view("timedelta64[us]").tolist()))
     else:
-        values = column.to_pylist()
-    return values
+        made = values.tolist()
+    if column.null_count:
+        for place in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)).tolist():
+            made[place] = None
+    return made
 
 
 def refuse_row(batch: pa.RecordBatch, index: int, step: str, reason: str, on_error: str, task: Task) -> None:
-    row = {name: value[0] for name, value in batch.slice(index, 1).to_pydict().items()}
-    origin = (row.get("_spout"), row.get("_partition"), row.get("_offset"))
-    public = {name: value for name, value in row.items() if name not in HIDDEN.names and name != "_task"}
-    raw = msgspec.json.encode({**public, "_time": row.get("_time")}, enc_hook=str)
-    task.refuse(step, reason, on_error, origin, raw)
+    """Refuse one row of a batch: as text for people, and as it is for its second chance."""
+    row = batch.take(pa.array([index]))  # a copy: a slice would keep the whole batch in memory
+    spout, partition, offset = (row.column(name)[0].as_py() for name in (SPOUT, PARTITION, OFFSET))
+    task.refuse(step, reason, on_error, (spout, partition, offset), _for_people(row), row)
+
+
+def _for_people(row: pa.RecordBatch) -> bytes:
+    shown = {name: _shown(row.column(name)) for name in row.schema.names if name not in _NOT_FOR_PEOPLE}
+    return msgspec.json.encode(shown, enc_hook=str)
+
+
+def _shown(column: pa.Array) -> Any:
+    try:
+        value = column[0].as_py(maps_as_pydicts="lossy")
+    except (ValueError, OverflowError):  # a time that Python has no value for
+        return column.cast(pa.string())[0].as_py() if pa.types.is_temporal(column.type) else str(column.type)
+    # JSON has no number for these.
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _tasks_of(batch: pa.RecordBatch, count: int | None) -> list[pa.RecordBatch]:
+    """What each task of a grouping gets of the batch, by its `_task` column. A refused row keeps that number."""
+    if count is None:
+        return [batch]
+    column = batch.column(TASK).to_numpy(zero_copy_only=False)
+    return [batch.take(pa.array(np.flatnonzero(column == task))) for task in range(count)]
 
 
 def _with_hidden(
-    arrays: list[pa.Array], returns: pa.Schema, batch: pa.RecordBatch, origin: np.ndarray[Any, Any]
+    arrays: list[pa.Array],
+    returns: pa.Schema,
+    batch: pa.RecordBatch,
+    origin: np.ndarray[Any, Any],
+    times: pa.Array | None = None,
 ) -> pa.RecordBatch:
+    """The rows with where each came from. `times`: when they happened, if not when those did."""
     hidden = [batch.column(name) for name in HIDDEN.names]
     if len(origin) != batch.num_rows or (np.diff(origin) != 1).any():
         indices = pa.array(origin)
         hidden = [column.take(indices) for column in hidden]
+    if times is not None:
+        hidden[HIDDEN.get_field_index(EVENT_TIME)] = times
     return pa.RecordBatch.from_arrays([*arrays, *hidden], names=[*returns.names, *HIDDEN.names])
 
 
-def _row_type(step: str, columns: tuple[str, ...]) -> type[tuple[Any, ...]]:
+def row_type(columns: tuple[str, ...], kind: type[Row] = Row) -> type[Row]:
     """A tuple whose fields have names: faster than a dict, and `row.text` reads better."""
 
-    def missing(row: Any, name: str) -> Any:
-        raise AttributeError(f"the row has no '{name}'; it has: {', '.join(columns)}")
-
     fields: dict[str, Any] = {name: property(itemgetter(i)) for i, name in enumerate(columns)}
-    as_dict = lambda row: dict(zip(columns, row, strict=True))  # noqa: E731 - one line in a class body built by hand
-    return type("Row", (tuple,), {"__slots__": (), "__getattr__": missing, "asdict": as_dict, **fields})
-
-
-def _unknown(step: str, item: Any, returns: pa.Schema) -> str:
-    extra = sorted(set(item) - set(returns.names))
-    return f"'{step}' gave '{extra[0]}', which it does not declare; it returns: {', '.join(returns.names)}"
-
-
-def _reason(error: Exception) -> str:
-    """`ValueError: bad (app.py:12)`: the innermost line of the user's, not of ours."""
-    where = traceback.extract_tb(error.__traceback__)
-    user = [frame for frame in where if "/hailstorm/engine/" not in frame.filename]
-    place = f" ({user[-1].filename.rpartition('/')[2]}:{user[-1].lineno})" if user else ""
-    return f"{type(error).__name__}: {error}{place}"
+    return type(kind.__name__, (kind,), {"__slots__": (), "_columns": columns, **fields})

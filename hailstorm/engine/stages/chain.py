@@ -1,17 +1,19 @@
-"""A chain of stages: one Python pass of one Spark task.
+"""A pass: the Python part of one Spark task, as lines of stages.
 
-Consecutive Python steps become one chain, because every pass costs a worker process and two copies of the data.
-A stage takes batches and gives batches; what else it does (files written, rows refused) it tells the task.
+Every pass costs a worker process and two copies of the data, so as much as possible is done in one. A stage takes
+batches and gives batches; what else it does (files written, rows refused) it tells the task. A line is stages one after
+another. A pass with several lines is a small graph: what one line leaves under a name, others read by that name, from
+memory.
 """
 
 from __future__ import annotations
 
 import time
-import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Protocol
 
@@ -19,16 +21,26 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.accumulators import Accumulator
 
-from hailstorm.engine.order import Failures, Order, Report
-from hailstorm.ledger.cache import OpenRun, RunCache, write_arrow
-from hailstorm.ledger.commit import DataFile, Run
-from hailstorm.ledger.letters import letters_table
+from hailstorm.clock.watermark import BEGINNING, due_until
+from hailstorm.columns import LETTER_ID
+from hailstorm.engine.stages.between import leave_rows, rows_left
+from hailstorm.engine.stages.failure import as_failure
+from hailstorm.engine.stages.order import Failures, Order, Report
+from hailstorm.ledger.cache import RunCache, cache_of_this_machine
+from hailstorm.ledger.commit import DataFile
+from hailstorm.ledger.keyed_state import KeyedState, Layout
+from hailstorm.ledger.letters import letters_table, with_rows
 from hailstorm.ledger.runs import write_rows, write_run
-from hailstorm.ledger.store import LocalStore
+from hailstorm.ledger.stores import open_store
+from hailstorm.ledger.stores.store import Store
 
 Batches = Iterator[pa.RecordBatch]
 
+Letter = tuple[str | None, int | None, int | None, str, str, bytes | None]  # as LETTER in ledger/letters.py
+
+_MOST_LETTERS, _MOST_LETTER_BYTES = 10_000, 32 << 20  # of a task, in memory
 _LONGEST_REASON = 1_000
+_SMALL_OUTBOX = 1 << 20  # bytes
 
 
 class Stage(Protocol):
@@ -40,45 +52,115 @@ class Stage(Protocol):
 
 
 @dataclass
+class Shelf:
+    """What the lines of a pass leave for each other (`kept`), and for later passes as well (`left`)."""
+
+    kept: frozenset[str] = frozenset()
+    left: frozenset[str] = frozenset()
+    rows: dict[str, list[pa.RecordBatch]] = field(default_factory=dict)
+
+
+@dataclass
 class Task:
     """What the stages of one pass share: the order, the ledger, and the report that they fill in."""
 
     order: Order
     partition: int
     report: Report
-    letters: list[tuple[str | None, int | None, int | None, str, str, bytes | None]] = field(default_factory=list)
+    shelf: Shelf = field(default_factory=lambda: Shelf())
+    letters: list[tuple[Letter, pa.RecordBatch]] = field(default_factory=list)  # each with its row
+    letter_bytes: int = 0
     parts: list[Task] = field(default_factory=list)
+    watched: dict[str, list[tuple[Letter, pa.RecordBatch]]] = field(default_factory=dict)  # new letters, by step
+    leisure: list[Callable[[], None]] | None = None  # of a worker that stays: what can be done after its answer
+    small: dict[str, pa.Table] = field(default_factory=dict)  # of such a worker: outboxes that go with its answer
 
-    def part(self) -> Task:
-        """For a branch of the pass that runs beside others: it has a report of its own."""
-        self.parts.append(Task(self.order, self.partition, Report(f"{self.report.slot}/{len(self.parts)}")))
+    def part(self, name: str) -> Task:
+        """For one line of several, which may run beside others: it has a report of its own."""
+        report = Report(f"{self.report.slot}/{name}")
+        self.parts.append(Task(self.order, self.partition, report, self.shelf, leisure=self.leisure))
         return self.parts[-1]
 
+    def leave(self, name: str, rows: pa.Table) -> None:
+        """Leave rows under a name for those who read it: other lines of this pass, or later passes."""
+        if name in self.shelf.kept:
+            self.shelf.rows[name] = rows.to_batches(max_chunksize=100_000)
+        if name in self.shelf.left or name not in self.shelf.kept:
+            self.report.scratch.setdefault(name, []).append(leave_rows(self.order.scratch, name, rows))
+
+    def rows_left(self, name: str, share: int, tasks: int) -> Batches:
+        """One task's share of what was left under a name."""
+        if name in self.shelf.kept:
+            yield from self.shelf.rows.get(name, ())
+            return
+        for index, file in enumerate(self.order.inputs.get(name, ())):
+            if index % tasks == share:
+                yield from rows_left(self.order.scratch, file).to_batches(max_chunksize=100_000)
+
     @cached_property
-    def store(self) -> LocalStore:
-        return LocalStore(Path(self.order.ledger))
+    def store(self) -> Store:
+        """The ledger that the advance starts from: only read."""
+        return _store_at(self.order.ledger)
 
     @cached_property
     def cache(self) -> RunCache:
-        return RunCache(self.store, Path(self.order.cache))
+        return RunCache(self.store, self._cache_folder)
 
-    def open_runs(self, step: str) -> list[OpenRun]:
-        """The live runs of a step, newest first."""
-        return [self.cache.open(step, run) for run in reversed(self.order.runs.get(step, ()))]
+    @cached_property
+    def _cache_folder(self) -> Path:
+        order = self.order
+        return cache_of_this_machine(order.ledger, order.id) if order.cache is None else Path(order.cache)
 
-    def write_state(self, step: str, rows: pa.Table) -> Run:
-        run = write_run(self.store, step, rows, self.order.seq)
-        self.cache.put(step, run.id, rows)
-        self.report.runs.setdefault(step, []).append(run)
-        return run
+    def state(self, layout: Layout, with_this_tick: bool = False) -> KeyedState:
+        """A table of state as it was before this tick, or as it is by now."""
+        live = reversed(self.order.runs.get(layout.table, ()))
+        runs = [run for run in live if with_this_tick or run.seq < self.order.seq]
+        written = self.order.written
+        opened = [(self.place if run.id in written else self.cache).open(layout.table, run) for run in runs]
+        return KeyedState(layout, opened, self._write_run)
+
+    def watermark(self, step: str) -> int | None:
+        """By which rows are late for the step and things are due: that of the commit before. None: there is none."""
+        return self.order.watermarks.get(step, (None, None))[0]
+
+    def due(self, agenda: Layout) -> pa.Table | None:
+        """What has become due since the last tick, in the order of time. Nothing is, for dead letters: they have ticks
+        of their own beside those that go on in time."""
+        if self.order.letters:
+            return None
+        until = due_until(agenda.clock, self.watermark(agenda.step), self.order.now, self.order.seq - 1)
+        if until is None:
+            return None
+        return self.state(agenda).due(self.order.reached.get(agenda.table, BEGINNING), until)
+
+    @cached_property
+    def place(self) -> RunCache:
+        """Where files go, and the copies of runs that were written there."""
+        elsewhere = self.order.place
+        if elsewhere is None:
+            return self.cache
+        address, cache = elsewhere
+        return RunCache(_store_at(address), self._cache_folder if cache is None else Path(cache))
+
+    def _write_run(self, table: str, rows: pa.Table) -> None:
+        cache, run = self.place, write_run(self.place.store, table, rows, self.order.stamp, synced=self.order.synced)
+        if self.leisure is None or self.order.place is not None:
+            cache.put(table, run.id, rows)
+        else:
+            # The next tick needs no copy, and others can wait for theirs: until then they read the run itself.
+            cache.keep(table, run, rows)
+            self.leisure.append(lambda: cache.put(table, run.id, rows))
+        self.report.runs.setdefault(table, []).append(run)
 
     def write_outbox(self, sink: str, rows: pa.Table) -> None:
-        self.report.outbox.setdefault(sink, []).append(self.write_file(f"outbox/{sink}", rows))
+        file = self.write_file(f"outbox/{sink}", rows)
+        self.report.outbox.setdefault(sink, []).append(file)
+        if self.leisure is not None and rows.nbytes <= _SMALL_OUTBOX:
+            self.small[file.path] = rows
 
-    def write_scratch(self, step: str, rows: pa.Table) -> None:
-        path = Path(self.order.scratch) / f"{step}-{uuid.uuid4().hex}.arrow"
-        write_arrow(rows, path)
-        self.report.scratch.setdefault(step, []).append(str(path))
+    def attached(self) -> dict[str, pa.Table]:
+        """The rows of small outboxes, by file: so delivery need not read what was just written."""
+        return {**self.small, **{name: rows for part in self.parts for name, rows in part.attached().items()}}
 
     def refuse(
         self,
@@ -87,75 +169,169 @@ class Task:
         on_error: str,
         origin: tuple[str | None, int | None, int | None],
         raw: bytes | None,
+        row: pa.RecordBatch,
     ) -> None:
-        """A row that cannot go on: counted, and kept as a dead letter unless the step says otherwise."""
+        """A row that cannot go on: counted, and kept as a dead letter unless the step says otherwise.
+
+        `row` is the row as it entered the step, hidden columns included; of a record, what is around its value.
+        """
         # What user code says may be of any length and need not be valid text.
         reason = reason[:_LONGEST_REASON].encode(errors="replace").decode()
+        if LETTER_ID in row.schema.names:
+            letter = row.column(LETTER_ID)[0].as_py()
+            row = row.drop_columns([LETTER_ID])
+            if letter is not None:  # it stays the letter that it is, whatever the step says of new ones
+                self.report.again[letter] = reason
+                return
         failures = self.report.failures.setdefault(step, Failures())
         failures.count += 1
         failures.reason = failures.reason or reason
         failures.fatal = failures.fatal or on_error == "fail"
         if on_error == "dead-letter":
-            self.letters.append((*origin, step, reason, raw))
+            self.letters.append(((*origin, step, reason, raw), row))
+            if step in self.watched:
+                self.watched[step].append(self.letters[-1])
+            self.letter_bytes += row.nbytes + len(raw or b"")
+            if len(self.letters) >= _MOST_LETTERS or self.letter_bytes >= _MOST_LETTER_BYTES:
+                self._write_letters()
+
+    def _write_letters(self) -> None:
+        for alike in _alike(self.letters):
+            rows = pa.Table.from_batches([row for _, row in alike])
+            letters = with_rows(letters_table([letter for letter, _ in alike]), rows)
+            self.report.letters.append(self.write_file("errors", letters))
+        self.letters, self.letter_bytes = [], 0
 
     def finish(self) -> list[Report]:
         """The reports of the task and of its parts, with what they refused written down."""
-        if self.letters:
-            self.report.letters.append(self.write_file("errors", letters_table(self.letters)))
+        self._write_letters()
         return [self.report, *(report for part in self.parts for report in part.finish())]
 
+    @contextmanager
+    def without_traces_of_failure(self) -> Iterator[None]:
+        """An error in here leaves as one that can be told to the driver. What was written by then nobody will name."""
+        try:
+            yield
+        except Exception as error:
+            for report in (self.report, *(part.report for part in self.parts)):
+                for name in report.files():
+                    self.place.store.delete(name)
+            failure = as_failure(error)
+            if failure is error:
+                raise
+            raise failure from error
+
     def write_file(self, folder: str, rows: pa.Table) -> DataFile:
-        return write_rows(self.store, folder, rows, self.order.seq)
+        return write_rows(self.place.store, folder, rows, self.order.stamp, self.order.synced)
+
+
+@lru_cache(16)
+def _store_at(address: str) -> Store:
+    """A worker lives for many ticks of few ledgers."""
+    return open_store(address)
+
+
+def _alike(rows: Iterable[tuple[Letter, pa.RecordBatch]]) -> Iterable[list[tuple[Letter, pa.RecordBatch]]]:
+    """Letters that fit into one file: of one step, with rows of one schema."""
+    groups: dict[tuple[str, pa.Schema], list[tuple[Letter, pa.RecordBatch]]] = {}
+    for letter, row in rows:
+        groups.setdefault((letter[3], row.schema), []).append((letter, row))
+    return groups.values()
 
 
 @dataclass(frozen=True)
-class Chain:
-    """The function that Spark's `mapInArrow` gets."""
+class Line:
+    """Stages one after another. The first one reads, unless rows come from the JVM."""
 
     name: str
-    stages: Sequence[Stage]
+    stages: tuple[Stage, ...]
+    reads: tuple[str, ...] = ()  # what other lines leave for it
+    outputs: tuple[str, ...] = ()  # what it leaves beside its own rows, by whole names
+
+    @property
+    def calls_users(self) -> bool:
+        """Whether functions of users run in it. They expect to be called one at a time."""
+        return any(getattr(stage, "calls_users", False) for stage in self.stages)
+
+
+@dataclass(frozen=True)
+class Pass:
+    """The function that Spark's `mapInArrow` gets.
+
+    One line may give its rows to the JVM. Otherwise a pass `ends`: what its lines write is what matters. A line comes
+    after all that it reads.
+    """
+
+    slot: str
+    lines: tuple[Line, ...]
+    threads: int
     inbox: Accumulator[list[Report]]
+    left: frozenset[str] = frozenset()  # what lines leave for other passes, too
+    ends: bool = False
+
+    @property
+    def __name__(self) -> str:
+        return self.slot  # for Spark, too: plan.py finds its passes by that
 
     def __call__(self, batches: Batches) -> Batches:
         context = TaskContext.get()
         assert context is not None
-        partition = context.partitionId()
-        task = Task(Order.of_this_task(), partition, Report(f"{self.name}/{partition}"))
-        yield from run_stages(self.stages, batches, task)
-        self.inbox.add(task.finish())
+        task = self.task(Order.of_this_task(), context.partitionId())
+        with task.without_traces_of_failure():
+            if self.ends:
+                self.run(list(batches), task)
+            else:
+                yield from run_stages(self.lines[0].stages, batches, task)
+            reports = task.finish()
+        self.inbox.add(reports)
 
+    def task(self, order: Order, partition: int, leisure: list[Callable[[], None]] | None = None) -> Task:
+        """For one run of the pass."""
+        shelf = Shelf(frozenset(name for line in self.lines for name in line.reads), self.left)
+        task = Task(order, partition, Report(f"{self.slot}/{partition}"), shelf, leisure=leisure)
+        task.cache.let_go(order.runs)  # a worker lives for many ticks
+        if order.cache is None:
+            task.cache.tidy(order.runs)  # nobody else does, on this machine
+        return task
 
-@dataclass(frozen=True)
-class Fan:
-    """The end of a pass whose rows several steps read: each goes on with them, and writes.
+    def run(self, base: list[pa.RecordBatch], task: Task) -> None:
+        """Run the lines, those of one depth beside each other.
 
-    A pass is one task, also where there are more cores. Our own stages are at work in Arrow, numpy and files, so
-    threads use them. Functions of users expect to be called one at a time.
-    """
-
-    side_by_side: tuple[tuple[Stage, ...], ...]
-    in_turn: tuple[tuple[Stage, ...], ...]
-    threads: int
-
-    phase = "compute"
-
-    def __call__(self, batches: Batches, task: Task) -> Batches:
-        kept = list(batches)
-        began = time.perf_counter()
-        chains = (*self.side_by_side, *self.in_turn)
-        parts = [task.part() for _ in chains]
-
-        def run(number: int) -> None:
-            for _ in run_stages(chains[number], iter(kept), parts[number]):
-                raise AssertionError("a branch ends with what it writes")
-
-        first = len(self.side_by_side)
+        A pass is one task, also where there are more cores. Our own stages are at work in Arrow, numpy and files, so
+        threads use them. Functions of users are called one at a time, in the thread that they have always run in.
+        """
+        if len(self.lines) == 1:
+            _run_line(self.lines[0], base, task)
+            return
         with ThreadPoolExecutor(self.threads) as pool:
-            list(pool.map(run, range(first)))
-        for number in range(first, len(chains)):
-            run(number)
-        _share_out(time.perf_counter() - began, [part.report for part in parts])
-        yield from ()
+            for level in _levels(self.lines):
+                began = time.perf_counter()
+                parts = [(line, task.part(line.name)) for line in level]
+                beside = [part for part in parts if len(parts) > 1 and not part[0].calls_users]
+                futures = [pool.submit(_run_line, line, base, part) for line, part in beside]
+                for line, part in parts:
+                    if (line, part) not in beside:
+                        _run_line(line, base, part)
+                for future in futures:
+                    future.result()
+                _share_out(time.perf_counter() - began, [part.report for _, part in parts])
+
+
+def _run_line(line: Line, base: list[pa.RecordBatch], task: Task) -> None:
+    for _ in run_stages(line.stages, iter(base), task):
+        pass  # whoever reads a line's rows finds them where it left them
+
+
+def _levels(lines: Sequence[Line]) -> list[list[Line]]:
+    """The lines by depth: each reads only what lines of earlier levels leave."""
+    depth: dict[str, int] = {}
+    levels: list[list[Line]] = []
+    for line in lines:
+        here = max((depth[name] + 1 for name in line.reads), default=0)
+        depth |= dict.fromkeys((line.name, *line.outputs), here)
+        levels += [[] for _ in range(here + 1 - len(levels))]
+        levels[here].append(line)
+    return levels
 
 
 def _share_out(seconds: float, reports: Sequence[Report]) -> None:

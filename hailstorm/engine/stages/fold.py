@@ -14,10 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hailstorm.columns import EVENT_TIME, HASH, TIME, UPDATED
 from hailstorm.engine.stages.chain import Batches, Task
-from hailstorm.engine.stages.read import HIDDEN, TIME
-from hailstorm.ledger.lookup import look_up
-from hailstorm.ledger.runs import BUCKET, DELETED, HASH, UPDATED, buckets_of, hashes_of, sort_by_hash
+from hailstorm.engine.stages.deposit import hand_on
+from hailstorm.engine.stages.waiting import CLOSED, DUE, Waiting
+from hailstorm.ledger.keyed_state import Layout, changes, unless
+from hailstorm.ledger.runs import is_sorted, sort_by_hash
 
 STATE, PRIOR, OLD, FOUND, MEMBERS = "_state_", "_prior_", "_old_", "_found", "_members"
 
@@ -32,6 +34,7 @@ class Cell:
     own_state: bool  # the state differs from the value, and is stored beside it
     merge: Any  # (prior, delta) -> state, over Arrow arrays; None when the JVM merges
     present: Any  # state -> value, over an Arrow array; None when the JVM presents or the value is the state
+    combine: Any = None  # (state, state) -> state, over Arrow arrays; None when the JVM combines
 
     @property
     def stored(self) -> str:
@@ -48,13 +51,21 @@ class FoldShape:
     replaces: bool  # the input is the whole new state of each key, not a part to merge
     counts_members: bool  # a key without members is deleted: folds of tables
     sinks: tuple[str, ...]
-    feeds: bool  # steps of a later wave read the changes
-    forwards: bool  # the one step that reads the changes comes next in the same pass
+    feeds: bool  # other steps read the changes
+    times: bool  # and the times of rows matter to them
+    waiting: Waiting | None = None  # of a fold whose rows wait for a time, or leave at one
+
+    @property
+    def layout(self) -> Layout:
+        return Layout(self.step, self.key)
 
 
 @dataclass(frozen=True)
 class LookUp:
-    """In: key, `_hash`, `_state_*`, `_time` and maybe `_members`. Out: what WriteFold takes, sorted by hash."""
+    """In: key, `_hash`, `_state_*`, `_time` and maybe `_members`. Out: what WriteFold takes, sorted by hash.
+
+    Of a fold that waits for time, rows whose time has come are among them, without a state of their own.
+    """
 
     fold: FoldShape
 
@@ -62,42 +73,65 @@ class LookUp:
 
     def __call__(self, batches: Batches, task: Task) -> Batches:
         rows = [batch for batch in batches if batch.num_rows]
-        if not rows:
-            return
-        table = without_null_keys(self.fold.step, self.fold.key, pa.Table.from_batches(rows), task)
-        if table.num_rows:
-            yield from self._looked_up(_sorted(table), task).to_batches()
+        table = None
+        if rows:
+            table = without_null_keys(self.fold.step, self.fold.key, pa.Table.from_batches(rows), task)
+            table = table if is_sorted(table) else sort_by_hash(table)
+        if self.fold.waiting is not None:
+            table = self.fold.waiting.with_due(table, self.fold.cells, task)
+        if table is not None and table.num_rows:
+            yield from self._looked_up(table, task).to_batches()
 
     def _looked_up(self, table: pa.Table, task: Task) -> pa.Table:
         fold = self.fold
-        matches = look_up(table, fold.key, task.open_runs(fold.step))
+        matches = task.state(fold.layout).prior(table)
+        if fold.waiting is not None:
+            # An entry of an agenda is a hint: what it names may be gone by now.
+            real = pc.or_(matches.found(), pc.is_valid(table.column(EVENT_TIME).combine_chunks()))
+            if not pc.all(real).as_py():
+                table = table.filter(real)
+                matches = task.state(fold.layout).prior(table)
+        # What has expired by the watermark is not there for the rows of this tick, whether or not it has left already.
+        expired = None if fold.waiting is None else fold.waiting.expired(table, matches.column(UPDATED, TIME), task)
         columns: dict[str, Any] = {name: table.column(name) for name in (*fold.key, HASH)}
+        # What is only due keeps the state that it has, also where a state is replaced.
+        alone = pc.is_null(table.column(EVENT_TIME).combine_chunks()) if fold.replaces and fold.waiting else None
         for cell in fold.cells:
             delta = table.column(STATE + cell.name).combine_chunks()
             prior = (
                 pa.nulls(len(delta), cell.state_type) if fold.replaces else matches.column(cell.stored, cell.state_type)
             )
+            prior = prior if expired is None else unless(expired, prior)
             columns[STATE + cell.name] = delta if cell.merge is None else cell.merge(prior, delta)
+            if alone is not None:
+                before = matches.column(cell.stored, cell.state_type)
+                columns[STATE + cell.name] = _where(alone, before, columns[STATE + cell.name])
             if cell.merge is None and not fold.replaces:
                 columns[PRIOR + cell.name] = prior
             if cell.present is not None:
                 columns[cell.name] = cell.present(columns[STATE + cell.name])
             columns[OLD + cell.name] = matches.column(cell.name, cell.value_type)
         if fold.counts_members:
-            members = table.column(MEMBERS).combine_chunks()
+            members, before = table.column(MEMBERS).combine_chunks(), matches.column(MEMBERS, pa.int64())
             if not fold.replaces:
-                members = pc.add(pc.coalesce(matches.column(MEMBERS, pa.int64()), 0), members)
-            columns[MEMBERS] = members
+                members = pc.add(pc.coalesce(before, 0), pc.coalesce(members, 0))
+            columns[MEMBERS] = members if alone is None else _where(alone, before, members)
         columns[FOUND] = matches.found()
-        # As integers: Arrow has no maximum of times with a zone.
-        updated, before = table.column("_time").combine_chunks(), matches.column(UPDATED, TIME)
-        columns["_time"] = pc.max_element_wise(updated.cast(pa.int64()), before.cast(pa.int64())).cast(TIME)
+        columns["_time"] = table.column("_time")
+        if not fold.replaces:
+            # As integers: Arrow has no maximum of times with a zone.
+            updated, before = table.column("_time").combine_chunks(), matches.column(UPDATED, TIME)
+            before = before if expired is None else unless(expired, before)
+            columns["_time"] = pc.max_element_wise(updated.cast(pa.int64()), before.cast(pa.int64())).cast(TIME)
+        if fold.waiting is not None:
+            columns[DUE] = table.column(DUE)
+            columns[CLOSED] = matches.column(CLOSED, pa.bool_())
         return pa.table(columns).combine_chunks()
 
 
 @dataclass(frozen=True)
 class WriteFold:
-    """The end of a fold: its run, and its changes to outboxes, to scratch, or to the next stage."""
+    """The end of a fold: its run, and its changes for sinks and for those who read it."""
 
     fold: FoldShape
 
@@ -109,6 +143,9 @@ class WriteFold:
             return
         table = pa.Table.from_batches(rows).combine_chunks()
         deleted = pc.less_equal(table.column(MEMBERS), 0) if self.fold.counts_members else None
+        if self.fold.waiting is not None:
+            self._write_waiting(self.fold.waiting, table, deleted, task)
+            return
         if deleted is not None:
             # A key that came and went within the tick was never there.
             real = pc.or_(table.column(FOUND), pc.invert(deleted))
@@ -116,30 +153,42 @@ class WriteFold:
         if not table.num_rows:
             return
         self._write_state(table, deleted, task)
-        if self.fold.sinks or self.fold.feeds or self.fold.forwards:
-            changes = self._changes(table, deleted)
-            if changes.num_rows:
-                write_changes(self.fold.step, changes, self.fold.sinks, self.fold.feeds, task)
-                if self.fold.forwards:
-                    yield from changes.to_batches()
+        if self.fold.sinks or self.fold.feeds:
+            changed = self._changes(table, deleted)
+            hand_on(self.fold.step, changed, self.fold.sinks, self.fold.feeds, task, self.fold.times)
+        yield from ()
+
+    def _write_waiting(self, waiting: Waiting, table: pa.Table, deleted: Any, task: Task) -> None:
+        """What waits for a time is written and not shown; what leaves at one goes, with or without a word."""
+        table = waiting.timed(table)
+        fate = waiting.fate(table, deleted, task)
+        real = pc.or_(table.column(FOUND), pc.invert(fate.leaves))
+        closed = table.set_column(table.column_names.index(CLOSED), CLOSED, fate.closed)
+        self._write_state(closed.filter(real), fate.leaves.filter(real), task)
+        waiting.remember(table, fate, task)
+        waiting.forget_members(table.filter(fate.leaves), task)
+        if self.fold.sinks or self.fold.feeds:
+            shown, fate = table.filter(fate.shown), fate.filter(fate.shown)
+            shown = shown.set_column(shown.column_names.index(FOUND), FOUND, fate.was_shown)
+            changed = self._changes(shown, fate.deleted)
+            hand_on(self.fold.step, changed, self.fold.sinks, self.fold.feeds, task, self.fold.times)
 
     def _write_state(self, table: pa.Table, deleted: Any, task: Task) -> None:
-        columns: dict[str, Any] = {BUCKET: buckets_of(hashes_of(table)), HASH: table.column(HASH)}
-        columns |= {name: table.column(name) for name in self.fold.key}
+        columns: dict[str, Any] = {name: table.column(name) for name in (HASH, *self.fold.key)}
+        if self.fold.waiting is not None and self.fold.waiting.final:
+            columns[CLOSED] = table.column(CLOSED)
         for cell in self.fold.cells:
             if cell.own_state:
-                columns[cell.name] = _unless(deleted, table.column(cell.name))
-            columns[cell.stored] = _unless(deleted, table.column(STATE + cell.name))
+                columns[cell.name] = table.column(cell.name)
+            columns[cell.stored] = table.column(STATE + cell.name)
         if self.fold.counts_members:
             columns[MEMBERS] = table.column(MEMBERS)
-        columns[UPDATED] = table.column("_time")
-        columns[DELETED] = pa.array(np.zeros(table.num_rows, dtype=np.bool_)) if deleted is None else deleted
-        task.write_state(self.fold.step, pa.table(columns).combine_chunks())
+        task.state(self.fold.layout).write(columns, table.column(EVENT_TIME), deleted)
 
     def _changes(self, table: pa.Table, deleted: Any) -> pa.Table:
         values = {c.name: table.column(c.name if c.own_state else STATE + c.name) for c in self.fold.cells}
         old = {c.name: table.column(OLD + c.name) for c in self.fold.cells}
-        return change_rows(
+        return changes(
             {name: table.column(name) for name in self.fold.key},
             values,
             old,
@@ -147,7 +196,16 @@ class WriteFold:
             deleted,
             table.column("_time"),
             table.column(HASH),
+            pa.repeat(True, table.num_rows) if self.fold.times else None,
         )
+
+
+def _where(mask: pa.Array, yes: pa.Array, no: pa.Array) -> pa.Array:
+    """As `if_else`, for every type."""
+    if not pc.any(mask).as_py():
+        return no
+    places = np.arange(len(mask)) + np.where(np.asarray(mask), 0, len(mask))
+    return pa.concat_arrays([yes, no.cast(yes.type)]).take(pa.array(places))
 
 
 def without_null_keys(step: str, key: tuple[str, ...], table: pa.Table, task: Task) -> pa.Table:
@@ -159,69 +217,3 @@ def without_null_keys(step: str, key: tuple[str, ...], table: pa.Table, task: Ta
     for name in key[1:]:
         valid = pc.and_(valid, pc.is_valid(table.column(name)))
     return table.filter(valid)
-
-
-def _sorted(table: pa.Table) -> pa.Table:
-    hashes = hashes_of(table)
-    return table if (hashes[1:] >= hashes[:-1]).all() else sort_by_hash(table)
-
-
-def change_rows(
-    key: dict[str, Any], values: dict[str, Any], old: dict[str, Any], found: Any, deleted: Any, time: Any, hashes: Any
-) -> pa.Table:
-    """Changes as they flow: key, new values, `_kind`, `_old`, hidden columns. Keys that stayed equal are left out."""
-    count = len(found)
-    if deleted is None:
-        kind = pc.if_else(found, "update", "insert")
-    else:
-        kind = pc.if_else(deleted, "delete", pc.if_else(found, "update", "insert"))
-        values = {name: _unless(deleted, column) for name, column in values.items()}
-    equal = pa.array(np.ones(count, dtype=np.bool_))
-    for name, value in values.items():
-        same = _equal_values(value, old[name])
-        equal = pc.and_(equal, same)
-    changed = pc.invert(pc.and_(pc.equal(kind, "update"), equal))
-    flat_old = [_one_chunk(old[name]) for name in values]
-    old_struct = pa.StructArray.from_arrays(flat_old, names=list(values), mask=pc.invert(_one_chunk(found)))
-    rows = pa.table(
-        {
-            **key,
-            **values,
-            "_kind": kind,
-            "_old": old_struct,
-            "_spout": pa.nulls(count, pa.string()),
-            "_partition": pa.nulls(count, pa.int32()),
-            "_offset": pa.nulls(count, pa.int64()),
-            "_time": time,
-            HASH: hashes,
-        }
-    )
-    return rows.filter(changed).combine_chunks()
-
-
-def write_changes(step: str, changes: pa.Table, sinks: tuple[str, ...], feeds: bool, task: Task) -> None:
-    outbox = changes.drop_columns([*HIDDEN.names, HASH]) if sinks else None
-    for sink in sinks:
-        task.write_outbox(sink, outbox)
-    if feeds:
-        task.write_scratch(step, changes)
-
-
-def _equal_values(new: Any, old: Any) -> Any:
-    """Null-safe equality. Nested values, which Arrow does not compare, count as changed."""
-    if pa.types.is_nested(new.type):
-        return pa.array(np.zeros(len(new), dtype=np.bool_))
-    both_null = pc.and_(pc.is_null(new), pc.is_null(old))
-    return pc.or_(both_null, pc.fill_null(pc.equal(new, old), False))
-
-
-def _unless(deleted: Any, column: Any) -> Any:
-    """The column with nulls for keys that are gone: what their last rows made of it depends on how they were cut."""
-    if deleted is None or not pc.any(deleted).as_py():
-        return column
-    gone = _one_chunk(deleted).to_numpy(zero_copy_only=False)
-    return column.take(pa.array(np.arange(len(gone)), mask=gone))
-
-
-def _one_chunk(column: Any) -> pa.Array:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

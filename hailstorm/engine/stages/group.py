@@ -15,11 +15,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from hailstorm.algebra.monoid import ArrowLift
+from hailstorm.columns import HASH, TIME
 from hailstorm.engine.stages.chain import Batches, Task
-from hailstorm.engine.stages.fold import STATE
-from hailstorm.engine.stages.read import TIME
+from hailstorm.engine.stages.fold import MEMBERS, STATE
 from hailstorm.ledger.hashing import hash_columns
-from hailstorm.ledger.runs import HASH, Positions, equal_keys
+from hailstorm.ledger.runs import Positions, as_text, equal_keys
 
 _NUMBERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float64())
 
@@ -37,6 +37,7 @@ class Lifted:
 class GroupRows:
     key: tuple[str, ...]
     lifts: tuple[Lifted, ...]
+    weight: str = ""  # of a fold of a table, how often a row counts: 1, -1, or not at all (false)
 
     phase = "merge"
 
@@ -47,9 +48,8 @@ class GroupRows:
 
     def _grouped(self, rows: pa.Table) -> pa.RecordBatch:
         keys = rows.select(list(self.key))
-        hashes = self._hashes(keys, rows.num_rows)
-        order = np.argsort(hashes, kind="stable")
-        order, starts = self._groups(keys, hashes, order)
+        hashes = hash_columns([column.combine_chunks() for column in keys.columns], rows.num_rows)
+        order, starts = groups_of(keys, hashes)
         indices = pa.array(order)
         columns: dict[str, pa.Array] = {
             name: keys.column(name).combine_chunks().take(indices.take(pa.array(starts))) for name in self.key
@@ -57,11 +57,17 @@ class GroupRows:
         sorted_columns: dict[str, pa.Array] = {}
         for name in {name for lifted in self.lifts for name in lifted.inputs}:
             sorted_columns[name] = rows.column(name).combine_chunks().take(indices)
+        weights = None
+        if self.weight:
+            counted = rows.column(self.weight).combine_chunks().cast(pa.int64()).take(indices)
+            columns[MEMBERS] = reduced(counted, "sum", starts, len(order))
+            if rows.schema.field(self.weight).type != pa.bool_():  # members are all there, so none is taken back
+                weights = counted.to_numpy()
         for lifted in self.lifts:
             inputs = [sorted_columns[name] for name in lifted.inputs]
             prepared = lifted.lift.prepare(inputs) if lifted.lift.prepare else inputs
             results = [
-                reduced(None if i is None else prepared[i], function, starts, len(order))
+                reduced(None if i is None else prepared[i], function, starts, len(order), weights)
                 for i, function in lifted.lift.aggregates
             ]
             columns[STATE + lifted.name] = lifted.lift.state(results)
@@ -70,29 +76,33 @@ class GroupRows:
         columns[HASH] = pa.array(hashes[order[starts]])
         return pa.RecordBatch.from_pydict(columns)
 
-    def _hashes(self, keys: pa.Table, count: int) -> npt.NDArray[np.int64]:
-        if not self.key:
-            return np.zeros(count, dtype=np.int64)
-        return hash_columns([column.combine_chunks() for column in keys.columns])
 
-    def _groups(self, keys: pa.Table, hashes: npt.NDArray[np.int64], order: Positions) -> tuple[Positions, Positions]:
-        """The order in which rows of one key are neighbours, and where each key begins."""
-        sorted_hashes = hashes[order]
-        same = sorted_hashes[1:] == sorted_hashes[:-1]
-        if self.key and same.any():
-            neighbours = np.flatnonzero(same)
-            equal = _equal_or_both_null(keys, order[neighbours + 1], order[neighbours])
-            if not equal.all():
-                # Different keys of one hash are mixed up: number the keys, and sort by that, too.
-                numbers = _key_numbers(keys)
-                order = np.lexsort((numbers, hashes))
-                numbers = numbers[order]
-                same = numbers[1:] == numbers[:-1]
-        return order, np.concatenate(([0], np.flatnonzero(~same) + 1)).astype(np.int64)
+def groups_of(keys: pa.Table, hashes: npt.NDArray[np.int64]) -> tuple[Positions, Positions]:
+    """The order in which rows of one key are neighbours, sorted by hash, and where each key begins."""
+    order = np.argsort(hashes, kind="stable")
+    sorted_hashes = hashes[order]
+    same = sorted_hashes[1:] == sorted_hashes[:-1]
+    if keys.num_columns and same.any():
+        neighbours = np.flatnonzero(same)
+        equal = _equal_or_both_null(keys, order[neighbours + 1], order[neighbours])
+        if not equal.all():
+            # Different keys of one hash are mixed up: number the keys, and sort by that, too.
+            numbers = _key_numbers(keys)
+            order = np.lexsort((numbers, hashes))
+            numbers = numbers[order]
+            same = numbers[1:] == numbers[:-1]
+    return order, np.concatenate(([0], np.flatnonzero(~same) + 1)).astype(np.int64)
 
 
-def reduced(column: pa.Array | None, function: str, starts: Positions, count: int) -> pa.Array:
-    """An aggregate of each group of neighbours: count_all, count, sum, min or max. Null for a group of nulls."""
+def reduced(
+    column: pa.Array | None, function: str, starts: Positions, count: int, weights: Positions | None = None
+) -> pa.Array:
+    """An aggregate of each group of neighbours: count_all, count, sum, min or max. Null for a group of nulls.
+
+    With weights a row counts so often, also negatively: of sums and counts only, which can take rows back.
+    """
+    if weights is not None:
+        return _weighted(column, function, starts, weights)
     if column is None or function == "count_all":
         return pa.array(np.diff(np.append(starts, count)))
     if function == "count":
@@ -111,6 +121,16 @@ def reduced(column: pa.Array | None, function: str, starts: Positions, count: in
         return pa.array(np.add.reduceat(wide, starts), mask=empty)
     best = np.maximum if function == "max" else np.minimum
     return pa.array(best.reduceat(values, starts), type=column.type)
+
+
+def _weighted(column: pa.Array | None, function: str, starts: Positions, weights: Positions) -> pa.Array:
+    assert function in ("count_all", "count", "sum"), function
+    if column is not None and column.null_count:
+        weights = np.where(column.is_valid().to_numpy(zero_copy_only=False), weights, 0)
+    if column is None or function != "sum":
+        return pa.array(np.add.reduceat(weights, starts))
+    values = (column.fill_null(0) if column.null_count else column).to_numpy(zero_copy_only=False)
+    return pa.array(np.add.reduceat(values.astype(np.int64, copy=False) * weights, starts))
 
 
 def _reduced_by_arrow(column: pa.Array, function: str, starts: Positions, count: int) -> pa.Array:
@@ -133,7 +153,9 @@ def _key_numbers(keys: pa.Table) -> npt.NDArray[np.int64]:
     """A number for each row such that equal keys, and only they, have equal numbers. Nulls are equal."""
     numbers = np.zeros(keys.num_rows, dtype=np.int64)
     for column in keys.columns:
-        codes = column.combine_chunks().dictionary_encode(null_encoding="encode").indices.to_numpy()
+        values = column.combine_chunks()
+        values = as_text(values) if pa.types.is_nested(values.type) else values
+        codes = values.dictionary_encode(null_encoding="encode").indices.to_numpy()
         _, numbers = np.unique(np.stack([numbers, codes.astype(np.int64)]), axis=1, return_inverse=True)
     return numbers.reshape(-1)
 

@@ -9,39 +9,114 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hailstorm.columns import (
+    EVENT_TIME,
+    HASH,
+    HIDDEN,
+    INNER,
+    KIND,
+    OLD,
+    OLD_TIME,
+    SIGN,
+    TIME,
+    UPDATED,
+    WINDOW_END,
+    WINDOW_START,
+)
 from hailstorm.engine.stages.chain import Batches, Task
 from hailstorm.engine.stages.fold import without_null_keys
-from hailstorm.ledger.cache import OpenRun
-from hailstorm.ledger.lookup import all_members, look_up
-from hailstorm.ledger.runs import (
-    BUCKET,
-    DELETED,
-    HASH,
-    UPDATED,
-    buckets_of,
-    first_of_each_key,
-    hashes_of,
-    merge_runs,
-    sort_by_hash,
-)
+from hailstorm.ledger.hashing import hash_columns
+from hailstorm.ledger.keyed_state import Layout, is_among
+from hailstorm.ledger.runs import sort_by_hash
 
-SIGN = "_sign"
+LIVE = "_live"
 
 
-def members_of(step: str) -> str:
-    """The name under which a fold's members are kept. No user's step has a dot in its name."""
-    return f"{step}.members"
+@dataclass(frozen=True)
+class SignRows:
+    """In: changes of a table. Out: the row that goes (-1) and the row that comes (+1) of each."""
+
+    key: tuple[str, ...]  # of the table
+    columns: tuple[str, ...]
+
+    phase = "compute"
+
+    def __call__(self, batches: Batches, task: Task) -> Batches:
+        for batch in batches:
+            kinds, hidden = batch.column(KIND), {name: batch.column(name) for name in HIDDEN.names}
+            old = batch.column(OLD)
+            fields = {field.name: pc.struct_field(old, [place]) for place, field in enumerate(old.type)}
+            new = {name: batch.column(name) for name in self.columns}
+            before = {name: batch.column(name) if name in self.key else fields[name] for name in self.columns}
+            past = {**hidden, EVENT_TIME: batch.column(OLD_TIME)} if OLD_TIME in batch.schema.names else hidden
+            for columns, sign, other, around in ((before, -1, "insert", past), (new, 1, "delete", hidden)):
+                rows = pa.record_batch({**columns, SIGN: pa.repeat(pa.scalar(sign, pa.int64()), len(kinds)), **around})
+                yield rows.filter(pc.not_equal(kinds, other))
+
+
+@dataclass(frozen=True)
+class RecallTimes:
+    """In: changes of a table. Out: the same, with the time that each row had before, which tells its window."""
+
+    step: str
+    key: tuple[str, ...]  # of the table
+
+    phase = "look up"
+
+    @property
+    def layout(self) -> Layout:
+        return Layout(f"{self.step}.times", self.key)
+
+    def __call__(self, batches: Batches, task: Task) -> Batches:
+        kept = [batch for batch in batches if batch.num_rows]
+        if not kept:
+            return
+        rows = sort_by_hash(pa.Table.from_batches(kept))
+        state = task.state(self.layout)
+        before = state.prior(rows).column(UPDATED, TIME)
+        columns = {name: rows.column(name) for name in (HASH, *self.key)}
+        state.write(columns, rows.column(EVENT_TIME), pc.equal(rows.column(KIND), "delete"))
+        yield from rows.append_column(OLD_TIME, before).to_batches()
+
+
+@dataclass(frozen=True)
+class HideInnerWindows:
+    """Of windows of windows, the columns of the inner ones make room for those of the outer ones."""
+
+    phase = "compute"
+
+    def __call__(self, batches: Batches, task: Task) -> Batches:
+        for batch in batches:
+            yield batch.rename_columns([inner_name(name) for name in batch.schema.names])
+
+
+def inner_name(name: str) -> str:
+    return f"{INNER}{name}" if name in (WINDOW_START, WINDOW_END) else name
+
+
+@dataclass(frozen=True)
+class HashGroups:
+    """The `_hash` of the group that each row belongs to."""
+
+    by: tuple[str, ...]
+
+    phase = "compute"
+
+    def __call__(self, batches: Batches, task: Task) -> Batches:
+        for batch in batches:
+            yield batch.append_column(
+                HASH, pa.array(hash_columns([batch.column(name) for name in self.by], batch.num_rows))
+            )
 
 
 @dataclass(frozen=True)
 class ReplaceMembers:
     """In: signed rows of the upstream table with the `_hash` of their group, all rows of a group in one task.
 
-    Out: every member of each group that changed, with `_live` true; a group that is now empty gives one row with
+    Out: every member of each group that changed, with `_live` true; a group that is now empty gives rows with
     `_live` false, so that the fold learns of it.
     """
 
@@ -52,6 +127,10 @@ class ReplaceMembers:
 
     phase = "merge"
 
+    @property
+    def layout(self) -> Layout:
+        return Layout(f"{self.step}.members", tuple(dict.fromkeys((*self.by, *self.identity))))
+
     def __call__(self, batches: Batches, task: Task) -> Batches:
         kept = [batch for batch in batches if batch.num_rows]
         if not kept:
@@ -59,39 +138,25 @@ class ReplaceMembers:
         signed = without_null_keys(self.step, self.by, pa.Table.from_batches(kept), task)
         if not signed.num_rows:
             return
-        name, key = members_of(self.step), (*self.by, *self.identity)
-        # An arrival hides the departure of the same member: sort arrivals first, then keep the first of each key.
-        arrivals = signed.filter(pc.greater(signed.column(SIGN), 0))
-        departures = signed.filter(pc.less(signed.column(SIGN), 0))
-        rows = merge_runs([self._as_run(arrivals, False), self._as_run(departures, True)], key, drop_deleted=False)
-        prior = task.open_runs(name)
-        task.write_state(name, rows)
-        groups = np.unique(hashes_of(rows))
-        members = self._of_groups(merge_runs([rows, *all_members(groups, prior)], key, drop_deleted=True), rows)
-        living = self._out(members, pa.repeat(True, members.num_rows))
-        yield from living.to_batches()
+        state = task.state(self.layout)
+        rows = self._newest(sort_by_hash(signed))
+        columns = {name: rows.column(name) for name in (HASH, *self.columns)}
+        written = state.write(columns, rows.column(EVENT_TIME), pc.less(rows.column(SIGN), 0))
+        members = state.members(written, self.by, also=[written])
+        assert members is not None  # those that were written, at least
+        yield from self._out(members, True).to_batches()
         # By key and not by hash: a group may be gone while another one has the same hash.
-        changed = self._out(rows, pa.repeat(False, rows.num_rows))
-        newest = merge_runs([living, changed], self.by, drop_deleted=False)
-        yield from newest.filter(pc.invert(newest.column("_live"))).to_batches()
+        emptied = written.filter(pc.invert(is_among(written, members, self.by)))
+        yield from self._out(emptied, False).to_batches()
 
-    def _of_groups(self, members: pa.Table, rows: pa.Table) -> pa.Table:
-        """The members of the groups of these rows. Members of others may have come along, where hashes are equal."""
-        if not self.by:
-            return members
-        hashes = hashes_of(rows)
-        keys = rows.select([HASH, *self.by])
-        first = first_of_each_key(hashes, keys, np.arange(len(hashes)))
-        groups = keys.filter(pa.array(first)).append_column(DELETED, pa.repeat(False, int(first.sum())))
-        run = OpenRun(groups, hashes_of(groups), int(hashes[0]), int(hashes[-1]))
-        return members.filter(look_up(members, self.by, [run]).found())
+    def _newest(self, signed: pa.Table) -> pa.Table:
+        """One row per member: an arrival hides the departure of the same one."""
+        arrived = pc.greater(signed.column(SIGN), 0)
+        came, went = signed.filter(arrived), signed.filter(pc.invert(arrived))
+        gone = went.filter(pc.invert(is_among(went, came, self.layout.key)))
+        return sort_by_hash(pa.concat_tables([came, gone])) if gone.num_rows else came
 
-    def _as_run(self, rows: pa.Table, deleted: bool) -> pa.Table:
-        columns = {BUCKET: buckets_of(hashes_of(rows)), HASH: rows.column(HASH)}
-        columns |= {name: rows.column(name) for name in self.columns}
-        columns |= {UPDATED: rows.column("_time"), DELETED: pa.repeat(deleted, rows.num_rows)}
-        return sort_by_hash(pa.table(columns))
-
-    def _out(self, rows: pa.Table, live: pa.Array) -> pa.Table:
+    def _out(self, rows: pa.Table, live: bool) -> pa.Table:
         columns = {name: rows.column(name) for name in (*self.columns, HASH)}
-        return pa.table({**columns, "_time": rows.column(UPDATED), "_live": live}).combine_chunks()
+        columns |= {EVENT_TIME: rows.column(UPDATED), LIVE: pa.repeat(live, rows.num_rows)}
+        return pa.table(columns).combine_chunks()

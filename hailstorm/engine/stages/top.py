@@ -8,22 +8,37 @@ table's whole state, which the driver arranges. Counts only grow, so for them th
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cmp_to_key
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hailstorm.columns import EVENT_TIME, HASH, KIND, TIME, UPDATED
 from hailstorm.engine.stages.chain import Batches, Task
-from hailstorm.engine.stages.fold import change_rows, write_changes
-from hailstorm.ledger.runs import BUCKET, DELETED, HASH, UPDATED, buckets_of, merge_runs, sort_by_hash
+from hailstorm.engine.stages.deposit import hand_on
+from hailstorm.ledger.cache import OpenRun
+from hailstorm.ledger.equality import equal_values
+from hailstorm.ledger.keyed_state import Layout, changes, is_among
+from hailstorm.ledger.lookup import Matches, look_up
+from hailstorm.ledger.ordering import sortable
+from hailstorm.ledger.runs import shaped, sort_by_hash
 
-Row = dict[str, Any]
+BY, RANK = "_by", "rank"
+WHOLE = "_whole"  # whether the buffer holds every row that the table has
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """The rows near the top, in order. `whole`: the table has no others."""
+
+    rows: pa.Table
+    whole: bool
 
 
 @dataclass(frozen=True)
 class KeepTop:
-    """In: changes of the table with their `_hash`, all in one task. Nothing flows out of it."""
+    """In: changes of the table with their `_hash` and `_by`, all in one task. Nothing flows out of it."""
 
     step: str
     table: str  # the table whose state refills the buffer
@@ -34,122 +49,155 @@ class KeepTop:
     schema: pa.Schema  # key, values, `_by`, `_hash`
     sinks: tuple[str, ...]
     feeds: bool
+    times: bool  # the times of rows matter to those who read it
+    refilling: bool = False  # the input is the whole table
 
     phase = "merge"
 
+    @property
+    def layout(self) -> Layout:
+        return Layout(self.step, self.key)
+
     def __call__(self, batches: Batches, task: Task) -> Batches:
-        rows = [batch for batch in batches if batch.num_rows]
-        refilling = task.order.refill == self.table
-        if rows or refilling:
-            changes = pa.Table.from_batches(rows) if rows else None
-            if changes is not None and self.by != "_by":
-                changes = changes.append_column("_by", changes.column(self.by))
-            self._update(changes, refilling, task)
+        kept = [batch for batch in batches if batch.num_rows]
+        if kept or self.refilling:
+            self._update(self._arrived(kept), task)
         yield from ()
 
-    def _update(self, changes: pa.Table | None, refilling: bool, task: Task) -> None:
-        runs = task.open_runs(self.step)
-        before: list[Row] = merge_runs([run.table for run in runs], self.key, True).to_pylist() if runs else []
-        shown = {self._identity(row): row for row in before if row["rank"] is not None}
-        if refilling:
-            buffer, whole = {}, True
-        else:
-            buffer = {self._identity(row): row for row in before}
+    def _arrived(self, batches: list[pa.RecordBatch]) -> pa.Table:
+        """The changes, with the columns of the buffer and `_kind`."""
+        if not batches:
+            return pa.schema([*self._columns, (KIND, pa.string())]).empty_table()
+        rows = pa.Table.from_batches(batches)
+        columns = {f.name: rows.column(self.by if f.name == BY else f.name) for f in self.schema}
+        return pa.table({**columns, UPDATED: rows.column(EVENT_TIME), KIND: rows.column(KIND)}).combine_chunks()
+
+    @property
+    def _columns(self) -> pa.Schema:
+        return pa.schema([*self.schema, (UPDATED, TIME)])
+
+    def _update(self, arrived: pa.Table, task: Task) -> None:
+        state = task.state(self.layout)
+        known = pa.schema([*self._columns, (RANK, pa.int32()), (WHOLE, pa.bool_())])
+        found = state.everything()
+        before = known.empty_table() if found is None else shaped(found, known)
+        empty = not before.num_rows
+        if self.refilling:
+            buffer = Buffer(before.slice(0, 0), True)
+        elif empty:
             # Without a buffer the changes are all there is, if the table had no state before this tick.
             earlier = any(run.seq < task.order.seq for run in task.order.runs.get(self.table, ()))
-            whole = before[0]["_whole"] if before else not earlier
-        arrived = self._candidates(changes, buffer, whole) if changes is not None else []
-        buffer, touched = self._applied(buffer, arrived, whole)
-        ordered = sorted(buffer.values(), key=cmp_to_key(self._order))
+            buffer = Buffer(before, not earlier)
+        else:
+            buffer = Buffer(before, bool(before.column(WHOLE)[0].as_py()))
+        after = self._applied(buffer, arrived)
         # A top that is new to an old table has to see all of it, too.
-        if not whole and (len(ordered) < self.n or not before):
+        if not buffer.whole and (after.rows.num_rows < self.n or empty):
             task.report.refill.append(self.step)
             return
         limit = 2 * self.n + 50
-        whole = whole and len(ordered) <= limit
-        if not touched and not refilling:
-            return
-        self._write(ordered[:limit], whole, shown, task)
+        self._write(before, Buffer(after.rows.slice(0, limit), after.whole and after.rows.num_rows <= limit), task)
 
-    def _candidates(self, changes: pa.Table, buffer: dict[Any, Row], whole: bool) -> Any:
-        """The changes that can matter: those of buffered rows, and those that reach the buffer's last row.
+    def _applied(self, buffer: Buffer, arrived: pa.Table) -> Buffer:
+        """The buffer after these changes, in order, and longer than it may be."""
+        names = self._columns.names
+        rows = sort_by_hash(buffer.rows.select(names))
+        touching = sort_by_hash(arrived.filter(_has_hash_of(arrived, rows)))
+        stayed = rows.filter(pc.invert(is_among(rows, touching, self.key)))
+        coming = arrived.filter(pc.not_equal(arrived.column(KIND), "delete")).select(names)
+        floor = None
+        if not buffer.whole and rows.num_rows:
+            floor = self._ordered(rows).slice(rows.num_rows - 1)
+        near = self._nearest(coming, floor)
+        pool = pa.concat_tables([stayed, near]).combine_chunks()
+        if floor is None:
+            # What was left out comes after all of these, so they are all there is only if nothing was.
+            return Buffer(self._ordered(pool), buffer.whole and near.num_rows == coming.num_rows)
+        rows = pa.concat_tables([pool, floor])
+        mark = pa.array(np.arange(rows.num_rows) == pool.num_rows)
+        ordered = self._ordered(rows.append_column("_mark", mark).combine_chunks())
+        # The sort is stable: the floor itself, where it still is, comes before the mark. What comes after it leaves.
+        return Buffer(ordered.slice(0, pc.index(ordered.column("_mark"), True).as_py()).select(names), False)
 
-        An empty or whole buffer has no last row that counts; then it is what would be last of a full one.
-        """
-        by = changes.column("_by")
-        if changes.num_rows <= 4 * self.n + 200 or pa.types.is_nested(by.type):
-            return changes.to_pylist()
-        if whole or not buffer:
-            best = pc.select_k_unstable(changes, k=2 * self.n + 51, sort_keys=[("_by", "descending")])
-            last = by.take(best)[-1]
-        else:
-            last = pa.scalar(max(buffer.values(), key=cmp_to_key(self._order))["_by"], by.type)
-        if not last.is_valid:
-            return changes.to_pylist()
-        near = pc.fill_null(pc.greater_equal(by, last), False)
-        known = pa.array([self._identity(row) in buffer for row in changes.select(list(self.key)).to_pylist()])
-        return changes.filter(pc.or_(near, known)).to_pylist()
+    def _nearest(self, coming: pa.Table, floor: pa.Table | None) -> pa.Table:
+        """Those that can get into the buffer: a pass over all of them, before anything is sorted."""
+        most = 2 * self.n + 51
+        if coming.num_rows <= 4 * most:
+            return coming
+        if floor is not None:
+            both = pa.concat_tables([coming.select([BY]), floor.select([BY])]).combine_chunks()
+            first = sortable(both.column(BY).combine_chunks())[0]
+            if first[len(first) - 1].is_valid:
+                reaches = pc.fill_null(pc.greater_equal(first.slice(0, coming.num_rows), first[len(first) - 1]), False)
+                coming = coming.filter(reaches)
+        if coming.num_rows <= most:
+            return coming
+        keyed, order = self._sort_keys(coming)
+        return coming.take(pc.select_k_unstable(keyed, k=most, sort_keys=order))
 
-    def _applied(self, buffer: dict[Any, Row], arrived: list[Row], whole: bool) -> tuple[dict[Any, Row], bool]:
-        floor = None if whole or not buffer else max(buffer.values(), key=cmp_to_key(self._order))
-        touched = False
-        for row in arrived:
-            identity = self._identity(row)
-            known = identity in buffer
-            below = floor is not None and self._order(row, floor) > 0
-            if row["_kind"] == "delete" or below:
-                touched = touched or known
-                buffer.pop(identity, None)
-            else:
-                buffer[identity] = row
-                touched = True
-        return buffer, touched
-
-    def _write(self, ordered: list[Row], whole: bool, shown: dict[Any, Row], task: Task) -> None:
-        ranked = [{**row, "rank": i + 1 if i < self.n else None} for i, row in enumerate(ordered)]
-        task.report.replaced.append(self.step)
-        if ranked:
-            rows = self._table(ranked)
-            hashes = rows.column(HASH).combine_chunks().to_numpy(zero_copy_only=False)
-            rows = rows.append_column(BUCKET, buckets_of(hashes))
-            rows = rows.append_column(DELETED, pa.repeat(False, rows.num_rows))
-            task.write_state(self.step, sort_by_hash(rows.append_column("_whole", pa.repeat(whole, rows.num_rows))))
-        changes = self._changes(shown, {self._identity(row): row for row in ranked if row["rank"] is not None})
-        if changes is not None and (self.sinks or self.feeds):
-            write_changes(self.step, changes, self.sinks, self.feeds, task)
-
-    def _changes(self, before: dict[Any, Row], after: dict[Any, Row]) -> pa.Table | None:
-        identities = [*after, *(identity for identity in before if identity not in after)]
-        if not identities:
-            return None
-        names = (*self.values, "rank")
-        new = self._table([after.get(i) or {**before[i], **dict.fromkeys(names)} for i in identities])
-        old = self._table([before.get(i) or {} for i in identities])
-        changes = change_rows(
-            {name: new.column(name) for name in self.key},
-            {name: new.column(name) for name in names},
-            {name: old.column(name) for name in names},
-            pa.array([i in before for i in identities]),
-            pa.array([i not in after for i in identities]),
-            new.column(UPDATED),
-            new.column(HASH),
-        )
-        return changes if changes.num_rows else None
-
-    def _table(self, rows: list[Row]) -> pa.Table:
-        columns = {f.name: pa.array([row.get(f.name) for row in rows], f.type) for f in self.schema}
-        updated = [row.get(UPDATED, row.get("_time")) for row in rows]
-        ranks = pa.array([row.get("rank") for row in rows], pa.int32())
-        return pa.table({**columns, "rank": ranks, UPDATED: pa.array(updated, pa.timestamp("us", tz="UTC"))})
-
-    def _identity(self, row: Row) -> Any:
-        return tuple(row[name] for name in self.key)
-
-    def _order(self, a: Row, b: Row) -> int:
+    def _ordered(self, rows: pa.Table) -> pa.Table:
         """Largest first, nulls last, ties by key: a total order, so that every cut into ticks gives the same rows."""
-        if a["_by"] != b["_by"]:
-            if a["_by"] is None or b["_by"] is None:
-                return 1 if a["_by"] is None else -1
-            return -1 if a["_by"] > b["_by"] else 1
-        left, right = self._identity(a), self._identity(b)
-        return 0 if left == right else (-1 if left < right else 1)
+        if rows.num_rows < 2:
+            return rows
+        keyed, order = self._sort_keys(rows)
+        return rows.take(pc.sort_indices(keyed, sort_keys=order))
+
+    def _sort_keys(self, rows: pa.Table) -> tuple[pa.Table, list[tuple[str, str]]]:
+        columns: dict[str, Any] = {}
+        order: list[tuple[str, str]] = []
+        for name, direction in ((BY, "descending"), *((name, "ascending") for name in self.key)):
+            for part in sortable(rows.column(name).combine_chunks()):
+                columns[str(len(order))] = part
+                order.append((str(len(order)), direction))
+        return pa.table(columns), order
+
+    def _write(self, before: pa.Table, after: Buffer, task: Task) -> None:
+        count = after.rows.num_rows
+        places = np.arange(1, count + 1, dtype=np.int32)
+        new = sort_by_hash(after.rows.append_column(RANK, pa.array(places, mask=places > self.n)))
+        prior = look_up(new, self.key, [OpenRun.of(before)])
+        gone = before.filter(pc.invert(is_among(before, new, self.key)))
+        flipped = bool(before.num_rows) and before.column(WHOLE)[0].as_py() != after.whole
+        moved = new if flipped else new.filter(pc.invert(self._is_as_before(new, prior)))
+        if not moved.num_rows and not gone.num_rows:
+            return
+        names = [*self._columns.names, RANK]
+        rows = pa.concat_tables([moved.select(names), gone.select(names)]).combine_chunks()
+        columns = {name: rows.column(name) for name in names if name != UPDATED}
+        columns[WHOLE] = pa.repeat(after.whole, rows.num_rows)
+        deleted = np.arange(rows.num_rows) >= moved.num_rows
+        task.state(self.layout).write(columns, rows.column(UPDATED), pa.array(deleted))
+        if self.sinks or self.feeds:
+            hand_on(self.step, self._changes(before, new), self.sinks, self.feeds, task, self.times)
+
+    def _is_as_before(self, new: pa.Table, prior: Matches) -> pa.Array:
+        same = prior.found()
+        for name in (*self.values, BY, RANK, UPDATED):
+            column = new.column(name).combine_chunks()
+            same = pc.and_(same, equal_values(column, prior.column(name, column.type)))
+        return same
+
+    def _changes(self, before: pa.Table, new: pa.Table) -> pa.Table:
+        """What became of the n rows that are shown."""
+        was, is_ = (rows.filter(pc.is_valid(rows.column(RANK))) for rows in (before, new))
+        names = (*self.values, RANK)
+        left = was.filter(pc.invert(is_among(was, is_, self.key)))
+        columns = [HASH, *self.key, UPDATED, *names]
+        all_ = sort_by_hash(pa.concat_tables([is_.select(columns), left.select(columns)]).combine_chunks())
+        prior = look_up(all_, self.key, [OpenRun.of(was)])
+        gone = pc.invert(is_among(all_, is_, self.key))
+        moved = pc.invert(equal_values(all_.column(UPDATED), prior.column(UPDATED, TIME))) if self.times else None
+        return changes(
+            {name: all_.column(name) for name in self.key},
+            {name: all_.column(name) for name in names},
+            {name: prior.column(name, all_.schema.field(name).type) for name in names},
+            prior.found(),
+            gone,
+            all_.column(UPDATED),
+            all_.column(HASH),
+            moved,
+        )
+
+
+def _has_hash_of(rows: pa.Table, others: pa.Table) -> pa.Array:
+    return pc.is_in(rows.column(HASH), value_set=others.column(HASH).combine_chunks())

@@ -33,7 +33,8 @@ class CsvDecoder(Decoder):
         bad |= {int(index): "is null" for index in np.flatnonzero(_true(values.is_null()))}
         bad |= {int(index): "is empty" for index in np.flatnonzero(_true(pc.equal(pc.binary_length(values), 0)))}
         commas = pc.fill_null(pc.count_substring(values, ","), 0).to_numpy()
-        quoted = _true(pc.match_substring_regex(values, r'["\r\n]'))
+        # A byte order mark is no more than a strange letter; at the beginning of a batch Arrow would pass over it.
+        quoted = _true(pc.match_substring_regex(values, r'["\r\n]')) | _true(pc.starts_with(values, "\ufeff"))
         refused = np.isin(np.arange(len(values)), np.fromiter(bad, np.int64, len(bad)))
         for index in np.flatnonzero(~refused & ~quoted & (commas != len(self.texts) - 1)):
             bad[int(index)] = self._wrong_width(int(commas[index]) + 1)
@@ -72,6 +73,7 @@ class CsvDecoder(Decoder):
         if b"\n" in line or b"\r" in line:
             return "is more than one line"
         try:
+            csv.field_size_limit(len(line) + 1)  # for this process and not this call: 128 KB unless it is said
             (fields,) = csv.reader([line.decode()], strict=True)
         except csv.Error as error:
             return f"is not CSV: {error}"

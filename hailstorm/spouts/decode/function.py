@@ -13,8 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from hailstorm.errors import suggestion
-from hailstorm.spouts.decode.decoder import Decoded, Decoder, fitting, without
+from hailstorm.spouts.decode.decoder import Decoded, Decoder, without
 from hailstorm.topology.arrow_types import Columns
+from hailstorm.topology.exact_values import exact_array, exact_value
 
 Dicts = list[Mapping[str, Any]]
 
@@ -37,7 +38,7 @@ class FunctionDecoder(Decoder):
                 continue
             dicts += made
             origin += [index] * len(made)
-        columns = [fitting(field, [row.get(field.name) for row in dicts], origin, bad) for field in self.schema]
+        columns = [_exact(field, [row.get(field.name) for row in dicts], origin, bad) for field in self.schema]
         return without(self.rows(columns, len(dicts)), np.array(origin, np.int64), bad)
 
     def _dicts(self, made: Any, known: set[str]) -> Dicts:
@@ -51,3 +52,17 @@ class FunctionDecoder(Decoder):
                 if name not in known:
                     raise ValueError(f"the schema has no column '{name}'. {suggestion(str(name), known)}".strip())
         return rows
+
+
+def _exact(field: pa.Field, values: list[Any], origin: list[int], bad: dict[int, str]) -> pa.Array:
+    """The values as a column. One that it does not hold exactly makes its record bad, and is null here."""
+    try:
+        return exact_array(values, field.type, field.name)
+    except Exception:  # a Misfit; or what a value of any class may raise
+        for place, value in enumerate(values):
+            try:
+                exact_value(value, field.type, field.name)
+            except Exception as misfit:
+                bad.setdefault(origin[place], str(misfit))
+                values[place] = None
+        return exact_array(values, field.type, field.name)

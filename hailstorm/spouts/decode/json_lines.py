@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from hailstorm.spouts.decode.decoder import Decoded, Decoder, Indexes, joined, whole, without
-from hailstorm.spouts.decode.json_shapes import has_map, shaped, wire_type, with_lists_for_maps
+from hailstorm.spouts.decode.json_shapes import has_map, shaped, wire_type, with_lists_for_maps, wrong_kind
 from hailstorm.spouts.decode.json_suspects import Suspicion
 from hailstorm.spouts.decode.leaves import not_utf8
 from hailstorm.topology.arrow_types import Columns, spark_name
@@ -72,7 +72,7 @@ class JsonDecoder(Decoder):
             for start in range(0, len(values), step):
                 self._parse(values[start : start + step], kept[start : start + step], tables, origins, bad)
         else:
-            suspicion = Suspicion(self.told)
+            suspicion = Suspicion(self.told, self.schema)
             looked_at = enumerate(values.to_pylist())
             reasons = {index: reason for index, value in looked_at if (reason := suspicion.of(value))}
             bad |= {int(kept[index]): reason for index, reason in reasons.items()}
@@ -101,10 +101,10 @@ class JsonDecoder(Decoder):
             if _read(joined(value), self.wire).num_rows != 1:
                 return "is more than one JSON value"
         except pa.ArrowException as error:
-            for pattern, words in (_WRONG_KIND, "must be {wanted}, not {given}"), (_TWICE, "is given twice"):
-                if match := pattern.search(str(error)):
-                    found = match.groupdict()
-                    return f"field '{_dotted(found.pop('path'))}' " + words.format(**found)
+            if match := _WRONG_KIND.search(str(error)):
+                return wrong_kind(self.schema, _dotted(match["path"]), match["wanted"], match["given"])
+            if match := _TWICE.search(str(error)):
+                return f"field '{_dotted(match['path'])}' is given twice"
             for field in self.wire:
                 # A number that does not fit: the reader's message has the number and not the field.
                 try:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from hailstorm.spouts.decode.json_shapes import wrong_kind
 from hailstorm.topology.arrow_types import spark_name
 
 
@@ -52,10 +53,10 @@ _KINDS: dict[type, str] = {
 
 
 class Suspicion:
-    """`told` is what the reader is told to read, but with decimals as they are declared."""
+    """`told` is what the reader is told to read, but with decimals as they are declared; `declared` are the columns."""
 
-    def __init__(self, told: pa.Schema) -> None:
-        self._fields = list(told)
+    def __init__(self, told: pa.Schema, declared: pa.Schema) -> None:
+        self._told, self._declared = told, declared
 
     def of(self, record: bytes) -> str | None:
         """Why the record is surely bad, or None."""
@@ -66,32 +67,30 @@ class Suspicion:
             return None if b"Inf" in record or b"NaN" in record else f"is not valid JSON: {error}"
         except RecursionError:
             return None
-        return _misfit_in(value, self._fields, "")
+        return self._misfit_in(value, self._told, "")
 
-
-def _misfit_in(value: dict[str, Any], fields: Iterable[pa.Field], path: str) -> str | None:
-    repeated = value.repeated if isinstance(value, _Repeating) else ()
-    for field in fields:
-        if field.name in repeated:
-            return f"field '{path}{field.name}' is given twice"
-        if reason := _misfit(value.get(field.name), field.type, path + field.name):
-            return reason
-    return None
-
-
-def _misfit(value: Any, type_: pa.DataType, path: str) -> str | None:
-    if value is None:
+    def _misfit_in(self, value: dict[str, Any], fields: Iterable[pa.Field], path: str) -> str | None:
+        repeated = value.repeated if isinstance(value, _Repeating) else ()
+        for field in fields:
+            if field.name in repeated:
+                return f"field '{path}{field.name}' is given twice"
+            if reason := self._misfit(value.get(field.name), field.type, path + field.name):
+                return reason
         return None
-    kind, wanted = _KINDS[type(value)], _wanted(type_)
-    if kind != wanted and not (pa.types.is_decimal(type_) and kind == "string"):
-        return f"field '{path}' must be {wanted}, not {kind}"
-    if wanted == "array":
-        return next(filter(None, (_misfit(element, type_.value_type, f"{path}[]") for element in value)), None)
-    if wanted == "object":
-        return _misfit_in(value, type_, f"{path}.")
-    if wanted == "number" and not _fits(value, type_):
-        return f"field '{path}' is not {spark_name(type_)}: {value:.80}"
-    return None
+
+    def _misfit(self, value: Any, type_: pa.DataType, path: str) -> str | None:
+        if value is None:
+            return None
+        kind, wanted = _KINDS[type(value)], _wanted(type_)
+        if kind != wanted and not (pa.types.is_decimal(type_) and kind == "string"):
+            return wrong_kind(self._declared, path, wanted, kind)
+        if wanted == "array":
+            return next(filter(None, (self._misfit(element, type_.value_type, f"{path}[]") for element in value)), None)
+        if wanted == "object":
+            return self._misfit_in(value, type_, f"{path}.")
+        if wanted == "number" and not _fits(value, type_):
+            return f"field '{path}' is not {spark_name(type_)}: {value:.80}"
+        return None
 
 
 def _wanted(type_: pa.DataType) -> str:

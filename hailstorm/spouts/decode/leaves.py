@@ -20,6 +20,8 @@ from hailstorm.spouts.decode.decoder import Indexes
 
 _UTC = pa.timestamp("us", tz="UTC")
 _LOCAL = pa.timestamp("us")
+# The first and the last microsecond of the years 1 to 9999, since 1970.
+_FIRST, _LAST = -62_135_596_800_000_000, 253_402_300_799_999_999
 # The date alone is ten characters, and its "-02" is not an offset.
 _ZONE = r"^.{11,}(Z|[+-]\d\d(:?\d\d)?)$"
 # Java and Go write nanoseconds; a timestamp holds microseconds, and the rest is cut off, as Spark does.
@@ -39,9 +41,9 @@ def parsed(texts: pa.StringArray, type_: pa.DataType) -> tuple[pa.Array, list[in
     if type_ == pa.binary():
         return _from_base64(texts)
     if type_ == _UTC:
-        return _isolated(texts, _instants, datetime.fromisoformat)
+        return _within_years(*_isolated(texts, _instants, datetime.fromisoformat))
     if type_ == _LOCAL:
-        return _isolated(texts, _local_times, datetime.fromisoformat)
+        return _within_years(*_isolated(texts, _local_times, datetime.fromisoformat))
     if pa.types.is_integer(type_):
         # Arrow would read 0x1F.
         return _isolated(pc.if_else(pc.match_substring(texts, "x", ignore_case=True), "?", texts), _caster(type_), int)
@@ -75,6 +77,18 @@ def _instants(texts: pa.StringArray) -> pa.Array:
         with_zone = pc.cast(pc.if_else(zoned, shorter, nothing), _UTC)
         without_zone = pc.cast(pc.cast(pc.if_else(zoned, nothing, shorter), _LOCAL), _UTC)
         return pc.coalesce(with_zone, without_zone)
+
+
+def _within_years(times: pa.Array, failed: list[int]) -> tuple[pa.Array, list[int]]:
+    """Without times that an offset pushes out of the years 1 to 9999: neither Python nor most databases hold them."""
+    outside = pc.or_(
+        pc.less(times, pa.scalar(_FIRST, pa.int64()).cast(times.type)),
+        pc.greater(times, pa.scalar(_LAST, pa.int64()).cast(times.type)),
+    )
+    if not pc.any(outside).as_py():
+        return times, failed
+    more = np.flatnonzero(np.asarray(pc.fill_null(outside, False))).tolist()
+    return pc.if_else(outside, pa.scalar(None, times.type), times), sorted({*failed, *more})
 
 
 def _local_times(texts: pa.StringArray) -> pa.Array:

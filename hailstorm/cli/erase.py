@@ -1,0 +1,60 @@
+"""`hailstorm erase`: a key leaves state, history, outboxes and dead letters. Needs no Spark, and no run beside it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from hailstorm.cli.output import JsonOption, err, out, print_json
+from hailstorm.cli.rows import parsed_keys
+from hailstorm.cli.target import TargetArgument, find_ledger
+
+
+def erase(
+    target: TargetArgument,
+    step: Annotated[str, typer.Argument(metavar="STEP", help="A step with state.")],
+    key: Annotated[
+        list[str], typer.Option(metavar="K", help="The key: user=ada, or ada when there is one key column.")
+    ],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be erased.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Remove a key from a step: from its state at every commit, from outboxes and from dead letters.
+
+    It cannot be undone. The topology must not be running. A key of which only some columns are named is erased
+    with all values of the others (all windows of a user, say). What else may hold the key is named.
+
+    \b
+    Examples:
+      hailstorm erase app.py accounts --key user=ada --dry-run
+      hailstorm erase app.py accounts --key user=ada --yes
+    """
+    from hailstorm.history.erase import erase as erased
+    from hailstorm.ledger.ledger import Ledger
+    from hailstorm.ledger.reader import State, no_such_step
+
+    ledger = Ledger(find_ledger(target))
+    shape = ledger.head.steps.get(step)
+    if shape is None:
+        raise no_such_step(step, ledger.head)
+    wanted = parsed_keys(shape.key, key, State(ledger, ledger.head, step).key_types())
+    if not (dry_run or yes):
+        typer.confirm(f"Erase {', '.join(key)} from '{step}', at every commit, for good?", abort=True, err=True)
+    report = erased(ledger, step, wanted, dry_run)
+    if json:
+        print_json(asdict(report))
+        return
+    does = "would be" if dry_run else "were"
+    places = [*report.state.items(), *((f"outbox of {sink}", rows) for sink, rows in report.outboxes.items())]
+    places += [("dead letters", report.letters)] if report.letters else []
+    for place, rows in places:
+        out.print(f"{place}: {rows:,} rows {does} erased", markup=False)
+    if not places:
+        out.print(f"'{step}' has no such key, at any commit that is kept", markup=False)
+    if report.published:
+        out.print(f"the published table delta/{step} {'would be' if dry_run else 'was'} removed; the next run makes it")
+    for sentence in report.elsewhere:
+        err.print(sentence, markup=False)

@@ -1,0 +1,141 @@
+"""`hailstorm rewind`: go back to an earlier moment."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hailstorm.cli.doctor import require_java
+from hailstorm.cli.live import ProgressDisplay
+from hailstorm.cli.output import JsonOption, err, out, print_json
+from hailstorm.cli.run import NOT_DELIVERED, AppArgument, OnDataLoss, say_undelivered
+from hailstorm.cli.target import load_app
+from hailstorm.errors import UsageError
+
+if TYPE_CHECKING:
+    from hailstorm.history.rewind import Rewinding
+
+
+class Append(StrEnum):
+    REFUSE = "refuse"
+    KEEP = "keep"
+
+
+def rewind(
+    app: AppArgument,
+    to: Annotated[
+        str, typer.Option(metavar="WHEN", help="A commit number, a snapshot, a clock (JSON), a time, or latest-5.")
+    ],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would happen, and change nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    append: Annotated[
+        Append,
+        typer.Option(
+            help="Sinks of streams that have got rows since: refuse, or keep those there and send them again."
+        ),
+    ] = Append.REFUSE,
+    accept: Annotated[
+        list[str] | None,
+        typer.Option(metavar="STEP", help="Keep the state that a step had then, although its meaning has changed."),
+    ] = None,
+    on_data_loss: Annotated[
+        OnDataLoss, typer.Option(help="Records since then that the logs no longer have: fail, or continue.")
+    ] = OnDataLoss.FAIL,
+    ledger: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Where the state is; else .hailstorm/<name> beside the app.")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Go back to an earlier moment: state, clock, windows, timers and dead letters are as they were then.
+
+    It is a new commit: the history stays, and you can rewind forward again. Sinks of tables are corrected: changed keys
+    get their value of then, and keys that were not there are deleted. The next run goes on from the clock of then, with
+    the code that the app has now. The topology must not be running.
+
+    \b
+    Examples:
+      hailstorm rewind app.py --to 1200 --dry-run
+      hailstorm rewind app.py --to before-the-deploy
+      hailstorm rewind app.py --to 2026-11-17T10:30:00 --yes
+      hailstorm rewind app.py --to latest-5 --append keep
+    """
+    loaded = load_app(app)
+    from hailstorm.history.rewind import look_back_at, rewind_topology
+
+    found = look_back_at(loaded.topology, to, ledger)
+    if dry_run:
+        _show(found, json)
+        return
+    if not yes:
+        _show(found, json=False)
+        _ask(found)
+    require_java()
+    with ProgressDisplay() as display:
+        done = rewind_topology(
+            loaded.topology,
+            found.to,
+            ledger=ledger,
+            append="keep" if append is Append.KEEP else "refuse",
+            accept=tuple(accept or ()),
+            on_data_loss="continue" if on_data_loss is OnDataLoss.CONTINUE else "fail",
+            on_progress=display,
+        )
+    if json:
+        print_json(as_json(done))
+    else:
+        out.print(f"Commit {done.commit:,} is as commit {done.to:,} was. To go on from there: hailstorm run {app}")
+    assert done.summary is not None
+    say_undelivered(done.summary, app)
+    if done.summary.undelivered:
+        raise typer.Exit(NOT_DELIVERED)
+
+
+def as_json(found: Rewinding) -> dict[str, Any]:
+    """What scripts rely on."""
+    return {
+        "head": found.head,
+        "to": found.to,
+        "at": found.at,
+        "records": found.records,
+        "keys": found.keys,
+        "letters": found.letters,
+        "tables": found.tables,
+        "streams": found.streams,
+        "commit": found.commit or None,
+    }
+
+
+def _show(found: Rewinding, json: bool) -> None:
+    if json:
+        print_json(as_json(found))
+        return
+    when = f", of {found.at[:19].replace('T', ' ')}" if found.at else ""
+    out.print(f"From commit {found.head:,} back to commit {found.to:,}{when}:")
+    for spout, count in found.records.items():
+        what = f"{count:,} records to read again" if count > 0 else f"{-count:,} records that were read then"
+        out.print(f"  spout '{spout}': {what}", markup=False)
+    for step, kinds in found.keys.items():
+        words = {"insert": "come back", "update": "change", "delete": "go"}
+        rows = ", ".join(f"{count:,} {words[kind]}" for kind, count in kinds.items())
+        out.print(f"  step '{step}': rows that {rows}", markup=False)
+    if found.letters:
+        out.print(f"  dead letters: {abs(found.letters):,} {'more' if found.letters > 0 else 'fewer'}")
+    for sink in found.tables:
+        out.print(f"  sink '{sink}' gets the difference of its table", markup=False)
+    for sink in found.streams:
+        out.print(f"  sink '{sink}' keeps the rows that it has got since, and will get them again", markup=False)
+
+
+def _ask(found: Rewinding) -> None:
+    if not sys.stdin.isatty():
+        raise UsageError(
+            110,
+            "a rewind asks before it does anything, and here is nobody to answer",
+            hint="To look: --dry-run. To do it: --yes",
+        )
+    if not typer.confirm(f"Go back to commit {found.to}?", err=True):
+        err.print("Nothing was changed.")
+        raise typer.Exit(1)

@@ -1,0 +1,223 @@
+"""`hailstorm snapshot`, `snapshots` and `release`: commits with a name. Need no Spark and may run beside a run."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.filesize import decimal
+from typer.core import TyperGroup
+
+from hailstorm.cli.output import JsonOption, err, out, plain_write_errors, print_json, print_json_lines, print_rows
+from hailstorm.cli.target import TargetArgument, find_ledger
+from hailstorm.errors import UsageError
+
+if TYPE_CHECKING:
+    from hailstorm.history.exporting import Contents, Progress
+    from hailstorm.history.snapshots import NamedCommit
+
+MAKE = "make"
+
+
+class _MakeUnlessSaid(TyperGroup):
+    """`hailstorm snapshot app.py monday` is `hailstorm snapshot make app.py monday`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
+            args = [MAKE, *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(cls=_MakeUnlessSaid, no_args_is_help=True)
+
+
+@app.callback()
+def snapshot() -> None:
+    """Give a commit a name; carry a named one elsewhere.
+
+    A snapshot is kept until it is released, whatever the setting retention says.
+
+    \b
+    Examples:
+      hailstorm snapshot app.py before-the-deploy
+      hailstorm snapshot app.py monday --at 2026-01-26
+      hailstorm snapshot export app.py monday monday.tar
+      hailstorm snapshot import monday.tar .hailstorm/elsewhere
+    """
+
+
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Letters, digits and . _ -; a letter first.")]
+
+
+@app.command(name=MAKE)
+def make(
+    target: TargetArgument,
+    name: NameArgument,
+    at: Annotated[
+        str, typer.Option(metavar="WHEN", help="A commit number, a clock (JSON), a time, or latest.")
+    ] = "latest",
+    json: JsonOption = False,
+) -> None:
+    """Give a commit a name, so that it is kept. The word make may be left out.
+
+    \b
+    Examples:
+      hailstorm snapshot make app.py before-the-deploy
+      hailstorm snapshot app.py monday --at 2026-01-26
+      hailstorm snapshot app.py then --at latest-5
+    """
+    from hailstorm.history.snapshots import make_snapshot
+    from hailstorm.ledger.ledger import Ledger
+
+    path = find_ledger(target)
+    with plain_write_errors(Path(path)):
+        made = make_snapshot(Ledger(path), name, at)
+    if json:
+        print_json({"snapshot": name, "commit": made.commit, "made": made.made})
+    else:
+        out.print(f"snapshot {name}: commit {made.commit}. To let it go: hailstorm release {target} {name}")
+
+
+@app.command(name="export")
+def export_(
+    target: TargetArgument,
+    name: NameArgument,
+    to: Annotated[str, typer.Argument(metavar="FILE|FOLDER", help="A new file that ends in .tar, or a new folder.")],
+    json: JsonOption = False,
+) -> None:
+    """Write a snapshot to one file, or to a folder, that opens elsewhere: state, clock, dead letters and cursors.
+
+    A folder is a ledger at once. Either becomes another ledger, with an id of its own.
+
+    \b
+    Examples:
+      hailstorm snapshot export app.py monday monday.tar
+      hailstorm snapshot export .hailstorm/trending monday /backup/monday
+    """
+    from hailstorm.history.exporting import export_snapshot
+    from hailstorm.ledger.ledger import Ledger
+
+    _refuse_address(to)
+    with plain_write_errors(Path(to)):
+        contents = export_snapshot(Ledger(find_ledger(target)), name, Path(to), _progress("exporting"))
+    _tell(contents, f"exported to {to}", json)
+
+
+@app.command(name="import")
+def import_(
+    source: Annotated[str, typer.Argument(metavar="FILE|FOLDER", help="What `snapshot export` wrote.")],
+    ledger: Annotated[str, typer.Argument(metavar="LEDGER", help="The new ledger's folder.")],
+    json: JsonOption = False,
+) -> None:
+    """Make a ledger of an export. What is damaged, or no export, is refused and leaves nothing.
+
+    \b
+    Examples:
+      hailstorm snapshot import monday.tar .hailstorm/monday
+      hailstorm state .hailstorm/monday counts
+    """
+    from hailstorm.history.importing import import_snapshot
+
+    _refuse_address(ledger)
+    with plain_write_errors(Path(ledger)):
+        contents = import_snapshot(Path(source), Path(ledger), _progress("importing"))
+    _tell(contents, f"imported to {ledger}", json)
+
+
+def snapshots(target: TargetArgument, json: JsonOption = False) -> None:
+    """List the snapshots, with what they hold.
+
+    `bytes` is all of a snapshot's state; `alone` is the part of it that the newest commit does not share.
+
+    \b
+    Examples:
+      hailstorm snapshots app.py
+      hailstorm snapshots .hailstorm/trending --json
+    """
+    from hailstorm.history.snapshots import list_snapshots
+    from hailstorm.ledger.ledger import Ledger
+
+    rows = [_row(one) for one in list_snapshots(Ledger(find_ledger(target)))]
+    if json:
+        print_json_lines(rows)
+        return
+    if not rows:
+        err.print(f"there are no snapshots yet: hailstorm snapshot {target} NAME")
+        return
+    columns = ("snapshot", "commit", "at", "age", "bytes", "alone")
+    print_rows(columns, ({**row, "bytes": decimal(row["bytes"]), "alone": decimal(row["alone"])} for row in rows))
+
+
+def release(target: TargetArgument, name: NameArgument, json: JsonOption = False) -> None:
+    """Let a snapshot go: its commit is kept only as long as the setting retention says.
+
+    \b
+    Examples:
+      hailstorm release app.py before-the-deploy
+    """
+    from hailstorm.history.snapshots import release_snapshot
+    from hailstorm.ledger.ledger import Ledger
+
+    path = find_ledger(target)
+    with plain_write_errors(Path(path)):
+        gone = release_snapshot(Ledger(path), name)
+    if json:
+        print_json({"snapshot": name, "commit": gone.commit})
+    else:
+        out.print(f"released {name}: commit {gone.commit} goes as the setting retention says")
+
+
+def _refuse_address(place: str) -> None:
+    if "://" in place:
+        raise UsageError(
+            96, f"'{place}' is not on this machine", hint="Name a folder here, and bring it there with: hailstorm copy"
+        )
+
+
+def _row(found: NamedCommit) -> dict[str, Any]:
+    at = datetime.fromisoformat(found.at)
+    return {
+        "snapshot": found.name,
+        "commit": found.commit,
+        "at": at.astimezone(UTC),
+        "age": _age((datetime.now(UTC) - at).total_seconds()),
+        "made": found.made,
+        "clock": found.clock,
+        "bytes": found.bytes,
+        "alone": found.alone,
+    }
+
+
+def _age(seconds: float) -> str:
+    for unit, length in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
+        if seconds >= length:
+            count = int(seconds // length)
+            return f"{count} {unit}{'s' if count > 1 else ''}"
+    return f"{int(seconds)} seconds"
+
+
+def _tell(contents: Contents, what: str, json: bool) -> None:
+    size = sum(file.bytes for file in contents.files.values())
+    if json:
+        found = {"snapshot": contents.snapshot, "commit": contents.commit, "files": len(contents.files), "bytes": size}
+        print_json(found)
+    else:
+        out.print(
+            f"{contents.snapshot} (commit {contents.commit}) {what}: {len(contents.files)} files, {decimal(size)}"
+        )
+
+
+def _progress(what: str) -> Progress:
+    """A line per second, on a terminal only."""
+    last = time.monotonic()
+
+    def show(done: int, of: int) -> None:
+        nonlocal last
+        if err.is_terminal and time.monotonic() - last >= 1.0:
+            last = time.monotonic()
+            err.print(f"{what}: {decimal(done)} of {decimal(of)}", style="dim")
+
+    return show

@@ -1,0 +1,107 @@
+"""Windows: which stretches of the time line a moment falls into. Pure values over arrays of microseconds since 1970.
+
+Windows are aligned to 1970 in a zone, moved by an offset: [start, end), one beginning every `every`. In a zone with
+summer time they are aligned to what its clocks show, so a day has 23, 24 or 25 hours. Where windows divide an hour,
+a changed clock moves them by whole windows, so they all keep their length.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import gcd
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Times = npt.NDArray[np.int64]
+Emit = Literal["updates", "final"]
+Late = Literal["correct", "side", "drop"]
+
+HOUR = 3_600_000_000
+
+
+@dataclass(frozen=True)
+class Closing:
+    """When windows give their rows, and what becomes of late ones. `keep` is in microseconds."""
+
+    emit: Emit = "updates"
+    late: Late = "correct"
+    keep: int = 24 * HOUR
+
+    @property
+    def accepts(self) -> int:
+        """How long after its end a window still takes rows."""
+        return self.keep if self.late == "correct" else 0
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Durations are microseconds. `every` may be larger than `size`: then there are gaps."""
+
+    size: int
+    every: int
+    offset: int = 0
+    zone: str = "UTC"
+
+    @property
+    def pane(self) -> int:
+        """The largest stretch that no window cuts in two: windows that overlap share them."""
+        return gcd(self.size, self.every)
+
+    @property
+    def at_most(self) -> int:
+        """In how many windows a moment can be."""
+        return -(-self.size // self.every)
+
+    @property
+    def reach(self) -> int:
+        """How far from a moment the bounds of its windows can be. A zone's clocks are less than a day from UTC."""
+        return self.size + (0 if self.zone == "UTC" else 48 * HOUR)
+
+    def fits_its_zone(self) -> bool:
+        """Whether a clock that is moved by an hour leaves every window in one piece.
+
+        It does where bounds are hours that clocks show; where an hour more makes the same windows; and where each
+        window lies within an hour.
+        """
+        within = HOUR % self.size == 0 and self.offset % self.size == 0
+        return self.zone == "UTC" or self.pane % HOUR == 0 or HOUR % self.every == 0 or within
+
+    def of(self, times: Times) -> tuple[npt.NDArray[np.int64], Times, Times]:
+        """The windows of each moment: the index of the moment, start and end, a row per window."""
+        shown = self.shown(times)
+        last = (shown - self.offset) // self.every * self.every + self.offset  # the last one that begins before it
+        places = np.arange(len(times))
+        found = []
+        for number in range(self.at_most):
+            start = last - number * self.every
+            inside = shown - start < self.size
+            found.append((places[inside], start[inside], times[inside], shown[inside]))
+        index, start, moment, seen = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        return index, self._moment(start, moment, seen), self._moment(start + self.size, moment, seen)
+
+    def shown(self, times: Times) -> Times:
+        """What the clocks of the zone show at these moments."""
+        if self.zone == "UTC":
+            return times
+        zoned = pa.array(times, pa.int64()).cast(pa.timestamp("us", tz=self.zone))
+        return np.asarray(pc.local_timestamp(zoned).cast(pa.int64()))
+
+    def _moment(self, shown: Times, moment: Times, seen: Times) -> Times:
+        """When the clocks first show this. `seen` is what they show at a moment in the same window."""
+        if self.zone == "UTC":
+            return shown
+        if HOUR % self.pane == 0 and self.pane < HOUR:
+            return shown - seen + moment
+        return self.moment(shown)
+
+    def moment(self, shown: Times) -> Times:
+        """When the clocks of the zone first show this; where they skip it, when they go on."""
+        if self.zone == "UTC":
+            return shown
+        local = pa.array(shown, pa.int64()).cast(pa.timestamp("us"))
+        zoned = pc.assume_timezone(local, self.zone, ambiguous="earliest", nonexistent="latest")
+        return np.asarray(zoned.cast(pa.int64()))

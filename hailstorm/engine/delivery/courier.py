@@ -1,0 +1,406 @@
+"""A courier: one sink's thread. It opens the sink, hands over parcel by parcel, and says how it is doing.
+
+    idle -> delivering -> idle                  all that is committed has been delivered
+            delivering -> waiting -> delivering    an error that may pass: close, wait, open, go on at the cursor
+            delivering -> stopped                  any other error
+            opening -> lacking -> delivering       it needs the whole table first, and waits for a commit with that
+
+Under load several commits go in one transaction, where the sink can do that (`Joining`): what has come while the last
+transaction was under way.
+
+A sink may reject single rows (a constraint of its table). They become dead letters in the ledger's folder `rejected`,
+before the cursor moves, and the rest is delivered; when they are too many, the sink stops.
+
+Where the cursor is, and when it moves, is the delivery mode:
+
+    exactly-once    with the rows, in the sink's own transaction; a sink that keeps no cursor gets an idempotency key
+                    with each row, and the ledger keeps its cursor, after every commit
+    at-least-once   after the rows, once per batch of commits: a crash repeats at most that batch
+    at-most-once    before the rows: a crash or an error loses that commit's rows, and errors are counted in `lost`
+
+Which sinks lack their whole table: those whose cursor is before the beginning of their outbox (a new sink, or one that
+was away), those whose target has lost its cursor, and those that forget (a screen), at every start.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from hailstorm import faults
+from hailstorm.engine.delivery.outbox import Beginning, Entry, Outbox, fitting
+from hailstorm.engine.delivery.rejections import Rejections
+from hailstorm.errors import HailstormError, LedgerError, SinkError, TransientSinkError
+from hailstorm.sinks.sink import Cursor, Delivery, Joining, Parcel, Rejected
+from hailstorm.topology import step
+from hailstorm.topology.arrow_types import arrow_schema
+from hailstorm.topology.settings import Settings
+
+_FIRST_WAIT, _LONGEST_WAIT = 0.1, 30.0  # seconds
+_COPY_SECONDS = 1.0  # between two copies of a sink's own cursor
+_MOST_ROWS_TOGETHER = 10_000
+_MOST_DELIVERED = 1_000
+
+
+@dataclass(frozen=True)
+class SinkState:
+    """How a sink is doing. `behind` counts commits since the cursor, with or without rows for this sink."""
+
+    cursor: int
+    behind: int
+    failing: str | None = None  # the error that delivery waits for to pass
+    retry_in: float | None = None  # seconds until it tries again
+    stopped: str | None = None  # the error that stopped this sink for good
+    lost: int = 0  # commits given up since the start; only in at-most-once
+    rejected: int = 0  # rows that became dead letters since the start
+    seconds: float = field(default=0.0, compare=False)  # how long the last delivery took
+    note: str | None = None  # where it began, when that is not where it ended before
+
+    @property
+    def error(self) -> str | None:
+        """What keeps the sink, for now or for good."""
+        return self.stopped or self.failing
+
+
+@dataclass(frozen=True)
+class Delivered:
+    """One delivery that has ended, and the commits in it. Times are those of time.monotonic."""
+
+    commits: tuple[int, ...]
+    began: float
+    ended: float
+
+
+OnChange = Callable[[str, SinkState], None]
+
+
+def retry_wait(who: str, attempt: int) -> float:
+    """Seconds before attempt 1, 2, 3 ...: doubling, and spread by a quarter so that sinks do not try in step.
+
+    The spread comes from the name and not from chance, so that a run can be repeated.
+    """
+    spread = zlib.crc32(f"{who}/{attempt}".encode()) / 2**32
+    return min(_FIRST_WAIT * 2.0 ** (min(attempt, 20) - 1), _LONGEST_WAIT) * (0.75 + 0.25 * spread)
+
+
+@dataclass(frozen=True)
+class Progress:
+    cursor: int = 0
+    failing: str | None = None
+    attempt: int = 0  # how often in a row it has failed
+    retry_at: float | None = None
+    stopped: str | None = None
+    lacks_table: bool = False
+    asked: int = -1  # the newest commit that it has looked at for its table
+    lost: int = 0
+    rejected: int = 0
+    seconds: float = 0.0
+    note: str | None = None
+
+    @property
+    def error(self) -> str | None:
+        return self.stopped or self.failing
+
+
+class Courier:
+    """`thread` is started and joined by the deliverer. `progress` and the flags are written under `changed`."""
+
+    def __init__(
+        self,
+        topology: str,
+        sink: step.Sink,
+        outbox: Outbox,
+        changed: threading.Condition,
+        settings: Settings,
+        on_change: OnChange,
+    ) -> None:
+        self.topology, self.step, self.outbox = topology, sink, outbox
+        self.name, self.mode, self.sink = sink.name, sink.delivery, sink.sink
+        self.changed, self.settings, self.on_change = changed, settings, on_change
+        self.newest = outbox.newest()
+        self.progress = Progress()
+        self.rejections = Rejections(sink, outbox, settings, self._pieces)
+        self.stopping, self.hurry = False, False
+        self.last_try: int | None = None  # after this many failed attempts in a row, only one more is waited for
+        self.was_open = False
+        self.told = False  # whether the ledger knows how this run's delivery is doing
+        self.delivery: Delivery | None = None  # while the sink is open
+        self.delivered: deque[Delivered] = deque(maxlen=_MOST_DELIVERED)  # that nobody has asked for yet
+        self.uncopied = False  # whether the sink has a newer cursor than its copy in the ledger says
+        self.copy_at = 0.0
+        self.known = self.newest  # the newest commit when the sink was opened: up to it, an attempt may be cut off
+        # A daemon, because a sink that hangs must not keep the process from ending.
+        self.thread = threading.Thread(target=self._run, name=f"deliver {sink.name}", daemon=True)
+
+    @property
+    def lacks_table(self) -> bool:
+        """Whether no commit so far has the whole table that it needs."""
+        return self.progress.lacks_table and self.progress.asked >= self.newest
+
+    @property
+    def is_held(self) -> bool:
+        """Whether waiting is of no use: somebody else must do something first, or its last try has failed."""
+        has_tried = self.last_try is not None and self.progress.attempt > self.last_try
+        return self.progress.stopped is not None or self.lacks_table or has_tried
+
+    def state(self) -> SinkState:
+        now = self.progress
+        return SinkState(
+            cursor=now.cursor,
+            behind=max(0, self.newest - now.cursor),
+            failing=now.failing,
+            retry_in=None if now.retry_at is None else max(0.0, now.retry_at - time.monotonic()),
+            stopped=now.stopped,
+            lost=now.lost,
+            rejected=now.rejected,
+            seconds=now.seconds,
+            note=now.note,
+        )
+
+    def _run(self) -> None:
+        try:
+            while not self.stopping and self.progress.stopped is None:
+                try:
+                    self._deliver_all()
+                    self._wait_for_commit()
+                except (TransientSinkError, OSError) as error:
+                    self._close()
+                    self._wait_to_retry(error)
+                except Exception as error:  # a sink is foreign code: whatever it raises stops it, and only it
+                    self._change(stopped=_reason(error), failing=None)
+        finally:
+            with suppress(OSError, LedgerError):  # it is a copy
+                self._copy_cursor()
+            self._close()
+
+    def _deliver_all(self) -> None:
+        if self.delivery is None:
+            self._open()
+        while not self.stopping:
+            newest = self.newest  # before asking: a commit that comes meanwhile is asked for in the next round
+            if self.progress.lacks_table:
+                if self.outbox.beginning(self.name).whole <= self.progress.cursor:
+                    self._change(asked=newest)
+                    return
+                self._change(lacks_table=False)
+            page = self.outbox.pending(self.name, self.progress.cursor)
+            if not page:
+                self._change(cursor=max(self.progress.cursor, newest), failing=None, attempt=0)
+                return
+            for together in self._together(page):
+                try:
+                    self._deliver(together, is_last=together[-1] is page[-1])
+                except (TransientSinkError, OSError):
+                    raise
+                except Exception:
+                    if len(together) == 1:
+                        raise
+                    for entry in together:  # one of them cannot be delivered, and those before it can
+                        self._deliver([entry], is_last=entry is page[-1])
+                if self.stopping:
+                    break
+
+    def _together(self, page: Sequence[Entry]) -> Iterator[list[Entry]]:
+        """What goes in one transaction each: some commits, or one that is large or a whole table."""
+        may_join = isinstance(self.sink, Joining) and self.mode != "at-most-once"
+        held: list[Entry] = []
+        for entry in page:
+            rows = sum(one.rows for one in held) + entry.rows
+            if held and not (may_join and rows <= _MOST_ROWS_TOGETHER and not entry.whole and not held[0].whole):
+                yield held
+                held = []
+            held.append(entry)
+        yield held
+
+    def _deliver(self, entries: Sequence[Entry], is_last: bool) -> None:
+        began = time.monotonic()
+        commit = entries[-1].commit
+        if taken_back := self.rejections.begin(entries):
+            self._change(rejected=self.progress.rejected - taken_back)
+        for entry in entries:
+            if entry.commit <= self.known:
+                # An attempt that was cut off has perhaps rejected rows that are taken now.
+                self.outbox.forget_rejected(self.name, entry.commit)
+        faults.fault("before-delivery")
+        if self.mode == "at-most-once":
+            self.outbox.store_cursor(self.name, commit, self.rejections.recent)
+            faults.fault("during-delivery")
+        try:
+            parcels = [Parcel(one.commit, one.rows, partial(self._pieces, one), one.whole) for one in entries]
+            if len(parcels) > 1 and isinstance(self.sink, Joining):
+                self.sink.deliver_together(parcels)
+            else:
+                for parcel in parcels:
+                    self.sink.deliver(parcel)
+        except Exception:
+            if self.mode == "at-most-once":  # It may have arrived, so it must not be sent again.
+                self._change(cursor=commit, lost=self.progress.lost + 1)
+            raise
+        self.rejections.end()
+        if self.mode != "at-most-once":
+            self._store_cursor(commit, is_last or self.stopping)
+        faults.fault("after-delivery")
+        ended = time.monotonic()
+        self.delivered.append(Delivered(tuple(entry.commit for entry in entries), began, ended))
+        self._change(cursor=commit, failing=None, attempt=0, seconds=ended - began)
+
+    def _pieces(self, entry: Entry) -> Any:
+        assert self.delivery is not None
+        schema = self.delivery.schema
+        return (fitting(piece, schema) for piece in self.outbox.pieces(entry))
+
+    def _reject(self, commit: int, rejected: Sequence[Rejected]) -> None:
+        self.rejections.reject(commit, rejected)
+        self._change(rejected=self.progress.rejected + len(rejected))
+
+    def _store_cursor(self, commit: int, is_last: bool) -> None:
+        if self.sink.keeps_cursor:
+            # Only a copy, for `status` and others who can read the ledger and not the sink. It may be late: to sync a
+            # file after every transaction would take as long as the transaction.
+            must_store = self.stopping or (is_last and time.monotonic() >= self.copy_at)
+            self.uncopied = not must_store
+        else:
+            faults.fault("during-delivery")
+            must_store = is_last or self.mode == "exactly-once"
+        if must_store:
+            self.outbox.store_cursor(self.name, commit, self.rejections.recent)
+            self.copy_at = time.monotonic() + _COPY_SECONDS
+
+    def _copy_cursor(self) -> None:
+        if self.uncopied:
+            self.uncopied = False
+            self.outbox.store_cursor(self.name, self.progress.cursor, self.rejections.recent)
+            self.copy_at = time.monotonic() + _COPY_SECONDS
+
+    # Opening: where to begin
+
+    def _open(self) -> None:
+        beginning, stored = self.outbox.beginning(self.name), self.outbox.load_cursor(self.name)
+        delivery = Delivery(
+            topology=self.topology,
+            sink=self.name,
+            ledger=self.outbox.ledger,
+            schema=columns_of(self.step),
+            key=self.step.key,
+            is_table=self.step.is_table,
+            takes_over=beginning.resent > stored,
+            reject=self._reject,
+            most_rejected=self.rejections.most,
+        )
+        self.sink.open(delivery)
+        self.delivery, self.known = delivery, self.newest
+        own = self._own_cursor(delivery)
+        cursor = 0 if own is None else own.commit
+        if self.mode == "at-most-once" or not self.sink.keeps_cursor:
+            # Within one run the memory may know more than the ledger: at-least-once stores once per batch.
+            cursor = max(cursor, self.progress.cursor, stored)
+        if self.step.is_table:
+            lacks = self._lacks_table(beginning, cursor, stored)
+            note = "gets the whole table first" if lacks and not self.sink.forgets else self.progress.note
+            self._change(cursor=cursor, lacks_table=lacks, note=note)
+        else:
+            self._change(**self._beginning_of_stream(beginning, cursor, stored))
+
+    def _own_cursor(self, delivery: Delivery) -> Cursor | None:
+        cursor: Cursor | None = self.sink.cursor() if self.sink.keeps_cursor else None
+        if cursor is None or (cursor.ledger != delivery.ledger and delivery.takes_over):
+            return None
+        delivery.refuse_other_ledger(cursor)
+        if cursor.commit > self.newest:
+            raise SinkError(
+                9,
+                f"sink '{self.name}' has got commit {cursor.commit}, but this ledger is only at commit {self.newest}",
+                at=self.step.at,
+                hint="The ledger is older than its target: a backup, perhaps. Going on would mix two histories.\n"
+                + delivery.way_out("Bring the newer ledger back, or name another target"),
+            )
+        return cursor
+
+    def _lacks_table(self, beginning: Beginning, cursor: int, stored: int) -> bool:
+        is_first, self.was_open = not self.was_open, True
+        if beginning.whole > cursor:
+            return False  # it is in the outbox already
+        if self.sink.forgets:
+            return is_first and beginning.last > 0  # within a process, what was shown is shown still
+        return cursor < max(beginning.since, stored)
+
+    def _beginning_of_stream(self, beginning: Beginning, cursor: int, stored: int) -> dict[str, Any]:
+        """What came before the sink did is in no outbox; what its target has lost may be there still."""
+        note = self.progress.note
+        if cursor < stored and not self.outbox.has_all(self.name, cursor, stored):
+            cursor = stored
+            note = f"has lost rows that are in no outbox any more: it goes on after commit {stored}"
+        elif cursor < beginning.since:
+            note = f"starts from now: what came before commit {beginning.since} is not delivered to it"
+        return {"cursor": cursor, "note": note}
+
+    def _close(self) -> None:
+        if self.delivery is None:
+            return
+        self.delivery = None
+        try:
+            self.sink.close()
+        except Exception as error:  # what was delivered is safe already, so this is no reason to stop
+            self._change(failing=_reason(error))
+
+    # Waiting
+
+    def _wait_for_commit(self) -> None:
+        with self.changed:
+            self.hurry = False
+            # A sink that lacks its table is behind all the time: it waits for the next commit, and not for any.
+            after = self.progress.asked if self.progress.lacks_table else self.progress.cursor
+            wait = max(0.0, self.copy_at - time.monotonic()) if self.uncopied else None
+            if self.changed.wait_for(lambda: self.stopping or self.newest > after, wait):
+                return
+        self._copy_cursor()
+
+    def _wait_to_retry(self, error: Exception) -> None:
+        attempt = self.progress.attempt + 1
+        wait = retry_wait(f"{self.topology}/{self.name}", attempt)
+        self._change(failing=_reason(error), attempt=attempt, retry_at=time.monotonic() + wait)
+        with self.changed:
+            self.changed.wait_for(lambda: self.stopping or self.hurry, wait)
+            self.hurry = False
+        self._change(retry_at=None)
+
+    # Telling
+
+    def _change(self, **changes: Any) -> None:
+        with self.changed:
+            before, self.progress = self.progress, replace(self.progress, **changes)
+            self.changed.notify_all()
+            state = self.state()
+        if self.progress.error != before.error or state.retry_in is not None or not self.told:
+            self._tell_ledger(state)
+        if self.progress != before:
+            self.on_change(self.name, state)
+
+    def _tell_ledger(self, state: SinkState) -> None:
+        """Write down what keeps the sink, or that nothing does any more: others can read the ledger, not this process.
+
+        A ledger that cannot be written is a matter of the next commit, which says so.
+        """
+        next_try = None if state.retry_in is None else datetime.now(UTC) + timedelta(seconds=state.retry_in)
+        with suppress(OSError, LedgerError):
+            self.outbox.store_health(self.name, state.error, next_try)
+            self.told = True
+
+
+def columns_of(sink: step.Sink) -> pa.Schema:
+    """What the sink is to prepare for. Every type is known: the negotiator has filled them in."""
+    return arrow_schema((column.name, column.type or "string") for column in sink.schema)
+
+
+def _reason(error: Exception) -> str:
+    return error.render() if isinstance(error, HailstormError) else f"{type(error).__name__}: {error}"

@@ -1,0 +1,111 @@
+"""The wire between the driver and a resident worker: frames, and how both ends prove who they are.
+
+A frame is its length in four bytes, and so many bytes. Nothing that comes over the wire is unpickled, and no frame is
+taken before the other end has proved that it knows the secret of this worker. The secret itself is never sent here: it
+travels with the Spark task, as the code does.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import select
+import socket
+import struct
+import threading
+
+LARGEST_FRAME = 256 << 20
+_HEAD = struct.Struct("!I")
+_NONCE = 32
+_LARGEST_GREETING = 1_024  # of somebody who has proved nothing yet
+_PIECE = 1 << 16
+
+
+class HungUp(Exception):
+    """The other end is gone, silent for too long, or not who it should be. This wire is of no more use."""
+
+
+class Wire:
+    """`patience`: after so many seconds of silence the other end counts as gone; None: never.
+
+    Several threads may send; one receives.
+    """
+
+    def __init__(self, connection: socket.socket, patience: float | None) -> None:
+        connection.settimeout(patience)
+        self._connection, self._patience = connection, patience
+        self._sending = threading.Lock()
+        self._got = bytearray()
+        self._largest = _LARGEST_GREETING
+
+    def send(self, *frames: bytes) -> None:
+        """Frames that come one after another, whoever else sends."""
+        for frame in frames:
+            if len(frame) > self._largest:
+                raise HungUp(f"a frame of {len(frame):,} bytes is too large to be sent")
+        try:
+            with self._sending:
+                self._connection.sendall(b"".join(_HEAD.pack(len(frame)) + frame for frame in frames))
+        except OSError as error:
+            raise self._hung_up(error) from error
+
+    def receive(self) -> bytes:
+        """The next frame, however long that takes within the patience."""
+        while True:
+            if len(self._got) >= _HEAD.size:
+                (size,) = _HEAD.unpack_from(self._got)
+                if size > self._largest:
+                    raise HungUp(f"a frame of {size:,} bytes is too large to be true")
+                end = _HEAD.size + size
+                if len(self._got) >= end:
+                    frame = bytes(self._got[_HEAD.size : end])
+                    del self._got[:end]
+                    return frame
+            try:
+                piece = self._connection.recv(_PIECE)
+            except OSError as error:
+                raise self._hung_up(error) from error
+            if not piece:
+                raise HungUp("it has hung up")
+            self._got += piece
+
+    def has_news(self, seconds: float) -> bool:
+        """Whether a frame, or the end, comes within so many seconds."""
+        if self._got:
+            return True
+        try:
+            return bool(select.select([self._connection], [], [], seconds)[0])
+        except (OSError, ValueError):  # closed by us
+            return True
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def admit(self, secret: bytes) -> None:
+        """The driver's half of the greeting: the worker proves that it knows the secret, then we do."""
+        ours = secrets.token_bytes(_NONCE)
+        self.send(ours)
+        answer = self.receive()
+        proof, theirs = answer[:-_NONCE], answer[-_NONCE:]
+        if not hmac.compare_digest(proof, _proof(secret, b"worker", ours, theirs)):
+            raise HungUp("it does not know the secret")
+        self.send(_proof(secret, b"driver", ours, theirs))
+        self._largest = LARGEST_FRAME
+
+    def introduce(self, secret: bytes) -> None:
+        """The worker's half."""
+        theirs, ours = self.receive(), secrets.token_bytes(_NONCE)
+        self.send(_proof(secret, b"worker", theirs, ours) + ours)
+        if not hmac.compare_digest(self.receive(), _proof(secret, b"driver", theirs, ours)):
+            raise HungUp("it does not know the secret")
+        self._largest = LARGEST_FRAME
+
+    def _hung_up(self, error: OSError) -> HungUp:
+        if isinstance(error, TimeoutError):
+            return HungUp(f"it has been silent for {self._patience:g} s")
+        return HungUp(error.strerror or str(error))
+
+
+def _proof(secret: bytes, role: bytes, challenge: bytes, other: bytes) -> bytes:
+    """Both nonces are in it, so that no answer can be used again, and the role, so that none can be sent back."""
+    return hmac.digest(secret, b"hailstorm resident " + role + challenge + other, "sha256")

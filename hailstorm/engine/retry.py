@@ -1,0 +1,142 @@
+"""Retry: dead letters get their second chance (`hailstorm errors --retry`).
+
+A letter leaves the list only when its row went through the step at which it failed, once, or when somebody discards it
+(ledger/discarding.py).
+Everything else stays: what fails again, letters of steps that are gone, rows whose key is null. What a row becomes
+below its step is committed together with the shorter list, so no crash can count it twice or lose it. A row that fails
+at a step below becomes a new letter there.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import SparkSession
+
+from hailstorm.clock.clock import Interval, Range
+from hailstorm.engine.advance import Outcome, Work
+from hailstorm.engine.delivery.courier import columns_of
+from hailstorm.engine.delivery.deliverer import Deliverer
+from hailstorm.engine.delivery.second_chance import second_chance
+from hailstorm.engine.plan.compiler import compile_topology
+from hailstorm.engine.progress import Retried
+from hailstorm.engine.stages.order import letter_id
+from hailstorm.engine.ticks.attempts import Attempts
+from hailstorm.engine.ticks.committing import Committer
+from hailstorm.ledger.commit import DataFile
+from hailstorm.ledger.ledger import Ledger
+from hailstorm.ledger.runs import write_rows
+from hailstorm.ledger.stores.store import read_table
+from hailstorm.topology.step import ArrowBolt, Bolt, Process, Sink, Spout
+from hailstorm.topology.topology import Topology
+
+_DRAIN_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Retry:
+    """One retry, on a topology that is started and does not tick."""
+
+    spark: SparkSession
+    topology: Topology
+    ledger: Ledger
+    attempts: Attempts
+    committer: Committer
+    deliverer: Deliverer
+    sinks: Sequence[Sink]
+
+    def rejected_rows(self) -> Retried:
+        """Offer the rows that sinks rejected to them again."""
+        if not self._count_rejected():
+            return Retried()
+        # What a sink has not got yet may be rejected, too: it must have got all, or its rows wait for another retry.
+        self.deliverer.drain(_DRAIN_SECONDS)
+        states = self.deliverer.states()
+        ready = [sink for sink in self.sinks if not states[sink.name].behind and states[sink.name].stopped is None]
+        offered = second_chance(self.ledger, {sink.name: (columns_of(sink), sink.key) for sink in ready})
+        waiting = self._count_rejected() - offered.rows - offered.outdated
+        if offered.retried:
+            self.deliverer.notify(self.committer.second_chance(offered).commit)
+            self.deliverer.drain(_DRAIN_SECONDS)
+        return Retried(offered.rows + waiting, self._count_rejected(), offered.outdated)
+
+    def letters(self, stop: threading.Event) -> Retried:
+        """Run the letters of all steps that can take them once more, as one commit; none when none went through."""
+        base, now = self.ledger.head, datetime.now(UTC)
+        steps = {file.path: self._step_of(file) for file in base.dead_letters}
+        count = sum(file.rows for file in base.dead_letters)
+        left = Counter[str]()
+        for file in base.dead_letters:
+            left[steps[file.path]] += file.rows if self._why_not(steps[file.path]) else 0
+        left_out = tuple(
+            f"{number:,} of '{step}' stay: {self._why_not(step)}" for step, number in left.items() if number
+        )
+        tried = tuple(
+            Range(file.path, number, 0, file.rows)
+            for number, file in enumerate(base.dead_letters)
+            if not self._why_not(steps[file.path])
+        )
+        if not tried:
+            return Retried(count, count, left=left_out)
+        plan = compile_topology(self.spark, self.topology, 1, retrying=True)
+        nothing = Interval(base.position(), base.position())
+        work = Work(self.ledger, base, nothing, int(now.timestamp() * 1_000_000), letters=tried)
+        outcome = self.attempts.advance(plan, work, stop)
+        if outcome is None:
+            return Retried(count, count, left=left_out)
+        self.attempts.refuse_fatal(outcome)
+        changed, through = self._remaining(outcome)
+        if through:
+            self.committer.retry(outcome, changed, now)
+        return Retried(count, count - through + sum(file.rows for file in outcome.letters), left=left_out)
+
+    def _why_not(self, step: str) -> str:
+        """Why letters of this step are not tried; empty when they are."""
+        found = next((one for one in self.topology.steps if one.name == step), None)
+        if found is None:
+            return "the topology has no such step any more. Give it back its name, or discard them"
+        if not isinstance(found, Spout | Bolt | ArrowBolt | Process):
+            return "their key is null, which no fix of the code can change. Discard them"
+        return ""
+
+    def _step_of(self, file: DataFile) -> str:
+        """A file has letters of one step only."""
+        step: str = read_table(self.ledger.store, file.path, ["step"], file.sums)["step"][0].as_py()
+        return step
+
+    def _remaining(self, outcome: Outcome) -> tuple[dict[str, DataFile | None], int]:
+        """The files of which letters went through, each with the one that takes its place; and how many letters did."""
+        base = self.ledger.head
+        tried: dict[int, list[Range]] = {}
+        for one in outcome.letters_tried:
+            tried.setdefault(one.partition, []).append(one)
+        changed: dict[str, DataFile | None] = {}
+        through = 0
+        for number, ranges in tried.items():
+            file = base.dead_letters[number]
+            went = {row for one in ranges for row in range(one.start, one.end)}
+            went -= {row for row in went if letter_id(number, row) in outcome.again}
+            if went:
+                reasons = {row: outcome.again.get(letter_id(number, row)) for row in range(file.rows)}
+                changed[file.path] = self._rewritten(file, went, reasons)
+                through += len(went)
+        return changed, through
+
+    def _rewritten(self, file: DataFile, gone: set[int], reasons: Mapping[int, str | None]) -> DataFile | None:
+        stay = [row for row in range(file.rows) if row not in gone]
+        if not stay:
+            return None
+        letters = read_table(self.ledger.store, file.path, sums=file.sums).take(pa.array(stay))
+        newest = pa.array([reasons[row] for row in stay], pa.string())
+        place = letters.schema.get_field_index("reason")
+        letters = letters.set_column(place, "reason", pc.coalesce(newest, letters.column("reason").combine_chunks()))
+        return write_rows(self.ledger.store, "errors", letters, self.ledger.stamp)
+
+    def _count_rejected(self) -> int:
+        return sum(letters.num_rows for letters in self.ledger.rejected(self.ledger.head))

@@ -1,0 +1,1 @@
+"""Spark itself: the session, its JVM, and how code reaches its workers."""

@@ -1,0 +1,255 @@
+"""Choosing the next clock: how far the logs are, how much of that a tick takes, and what it leaves out on overload.
+
+A topology is overloaded when more than ten ticks' worth of records waits. Then, of what waits in each partition,
+
+    queue    reads the oldest, as ever: the log keeps the rest
+    drop     skips to the newest tick's worth, and reads that
+    sample   takes the oldest tenth, and reads the newest tick's worth of it: one in k where k times too many come
+
+so a tick reads one stretch of a partition, which its commit names, and what it skipped is a hole before that stretch.
+The negotiator looks once per tick. Logs change around us: topics and partitions appear, logs are deleted and made
+again. So each spout has a roster, which the ledger keeps beside the clock. Where a partition begins that the clock does
+not name yet is asked once and committed before anything of it is read: what comes between two looks is never skipped.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from hailstorm.clock.clock import Clock, Interval
+from hailstorm.engine.ticks.weighing import Weights
+from hailstorm.errors import LogError, TransientLogError
+from hailstorm.ledger.commit import GONE, Hole, Holes, count_skipped
+from hailstorm.ledger.live import Live
+from hailstorm.spouts.roster import OneLog, living
+from hailstorm.spouts.source import LivingSource, holes
+from hailstorm.topology.settings import OnOverload
+from hailstorm.topology.step import Spout, Step
+from hailstorm.topology.topology import Topology
+
+OnDataLoss = Literal["fail", "continue"]
+Rosters = dict[str, dict[str, str]]
+_SETTLING = 10.0  # seconds for which a log may end before our clock
+_OVERLOAD = 10  # ticks' worth of records
+_FRESH = 1.0  # seconds for which a log that is followed need not be asked
+# What the holes are called, and the part of what waits that a tick covers.
+_SKIPPING: Mapping[str, tuple[str, float]] = {
+    "drop": ("dropped", 1.0),
+    "sample": ("sampled", 1 / _OVERLOAD),
+}
+
+
+@dataclass(frozen=True)
+class Look:
+    """How far the logs are, which logs they are, and where partitions begin that the ledger's clock does not name."""
+
+    ends: Clock
+    begins: Clock
+    rosters: Rosters
+
+    def news(self, head: Live) -> dict[str, Any]:
+        """The fields of a commit that tells what is new since `head`; none when nothing is."""
+        clock = head.position().join(self.begins).to_json()
+        if clock == head.clock and self.rosters == head.rosters:
+            return {}
+        # A log that was replaced says nothing more: its partitions must not hold the watermark back.
+        there = {spout: {str(p) for p in partitions} for spout, partitions in self.ends.offsets.items()}
+        event_times = {
+            spout: {p: seen for p, seen in row.items() if p in there.get(spout, row)}
+            for spout, row in head.event_times.items()
+        }
+        return {"start": clock, "end": clock, "rosters": self.rosters, "event_times": event_times}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the next tick reads, how many records wait in all, and which ones nobody will read."""
+
+    interval: Interval
+    lag: int
+    holes: Holes
+    cut: bool = False  # whether there would be more, were it not for its bytes
+
+    @property
+    def lag_after(self) -> int:
+        """How many records wait when the tick is done."""
+        return max(0, self.lag - len(self.interval) - count_skipped(self.holes))
+
+
+class Logs:
+    """The logs of a topology's spouts, as a ledger remembers them."""
+
+    def __init__(
+        self, topology: Topology, head: Live, on_data_loss: OnDataLoss = "fail", accept: tuple[str, ...] = ()
+    ) -> None:
+        """`accept` names the spouts whose log may be another one than before, at the first look."""
+        self._on_data_loss, self._accept = on_data_loss, set(accept)
+        self.rosters: Rosters = dict(head.rosters)
+        self._telling = threading.Lock()
+        self._untold: Clock | None = None
+        self._first: Look | None = None
+        self.weights = Weights()
+        self.accepted: list[str] = []  # spouts that read another log than before
+        self._shorter_since: float | None = None
+        self._asked: dict[str, float] = {}  # when each log was asked how far it is
+        self._ends: dict[str, dict[int, int]] = {}  # what it said
+        self.sources: dict[str, LivingSource] = {
+            step.name: living(step.source).remembering(self.rosters.get(step.name, {}))
+            for step in topology.steps
+            if isinstance(step, Spout)
+        }
+
+    def first_look(self, head: Clock) -> Look:
+        """The look with which a run starts: taken once, and early, because `start="latest"` means that moment."""
+        self._first = self._first or self.look(head)
+        return self._first
+
+    def look(self, head: Clock, heard: Mapping[str, Mapping[int, int]] | None = None) -> Look:
+        """Ask all logs. `head` is the ledger's clock.
+
+        Of a spout that somebody follows, `heard` says how far it is: those are asked themselves once per second only.
+        """
+        now = time.monotonic()
+        known = {name for name in heard or () if now - self._asked.get(name, -math.inf) < _FRESH}
+        asked = [name for name in self.sources if name not in known]
+        try:
+            self.refresh(asked)
+            ends = {name: dict(self.sources[name].latest()) for name in asked}
+            begins = {
+                name: self._begins(name, self.sources[name], head, ends[name])
+                for name in asked
+                if name not in head.offsets or ends[name].keys() - head.offsets[name].keys()
+            }
+        except OSError as error:
+            raise LogError(90, f"a log cannot be read: {error}") from error
+        self._refuse_shorter(head, ends)
+        self._asked |= dict.fromkeys(asked, now)
+        self._ends |= ends
+        for name in known:
+            row = (heard or {})[name]
+            ends[name] = {p: max(end, row.get(p, 0), head.offset(name, p) or 0) for p, end in self._ends[name].items()}
+        return Look(Clock(ends), Clock(begins), dict(self.rosters))
+
+    def refresh(self, names: Iterable[str] | None = None) -> bool:
+        """Ask for the rosters. Whether one has changed: then tasks need the new copy of the log."""
+        changed = False
+        for name in list(self.sources if names is None else names):
+            source = self.sources[name]
+            # In a cluster topics come and go, and to go on without them is what "continue" says.
+            goes_on = self._on_data_loss == "continue" and not isinstance(source, OneLog)
+            roster = dict(source.roster(name, goes_on or name in self._accept))
+            if name in self._accept and self.rosters.get(name, roster) != roster:
+                self.accepted.append(name)
+            self._accept.discard(name)
+            if roster != self.rosters.get(name):
+                self.rosters[name] = roster
+                self.sources[name] = source.remembering(roster)
+                changed = True
+        return changed
+
+    def _begins(self, name: str, source: LivingSource, head: Clock, ends: Mapping[int, int]) -> dict[int, int]:
+        begins = source.beginning(first=name not in head.offsets)
+        return {p: begins.get(p, 0) for p in ends if head.offset(name, p) is None}
+
+    def _refuse_shorter(self, head: Clock, ends: Mapping[str, Mapping[int, int]]) -> None:
+        """What would be appended below the clock would never be read. A broker may be behind for a moment."""
+        for name, partition, offset in head:
+            end = ends.get(name, {}).get(partition)
+            if end is not None and end < offset:
+                now = time.monotonic()
+                self._shorter_since = self._shorter_since or now
+                what = f"partition {partition} of spout '{name}' ends at {end}, and was already read up to {offset}"
+                if now - self._shorter_since < _SETTLING:
+                    raise TransientLogError(62, what)
+                raise LogError(
+                    62,
+                    what,
+                    hint="The log was restored from an old copy, or has lost records. Bring it back, or begin with a\n"
+                    "new ledger: --ledger PATH",
+                )
+        self._shorter_since = None
+
+    def used_by(self, topology: Topology) -> Topology:
+        """The topology with its spouts reading these copies."""
+
+        def remembering(step: Step) -> Step:
+            return replace(step, source=self.sources[step.name]) if isinstance(step, Spout) else step
+
+        return topology.with_steps(remembering)
+
+    def choose(
+        self,
+        head: Clock,
+        ends: Clock,
+        target: Clock | None,
+        limit: int,
+        on_overload: OnOverload = "queue",
+        most_bytes: int | None = None,
+    ) -> Choice:
+        """The next interval from `head`, of at most about `limit` records, spread over partitions by what waits, and
+        of at most about `most_bytes`.
+
+        `head` names every partition of `ends`: where they begin has been committed.
+        """
+        starts: dict[str, dict[int, int]] = {}
+        waiting: dict[str, dict[int, int]] = {}
+        left_out: Holes = {}
+        for name, latest in ends.offsets.items():
+            starts[name] = {p: head.offsets[name][p] for p in latest}
+            if self._on_data_loss == "continue":
+                for partition, lost in holes(self.sources[name], starts[name]).items():
+                    starts[name][partition] = lost.stop
+                    _add(left_out, name, partition, Hole(lost.start, lost.stop, GONE))
+            wanted = {p: min(end, (target.offset(name, p) or 0) if target else end) for p, end in latest.items()}
+            waiting[name] = {p: max(0, wanted[p] - starts[name][p]) for p in latest}
+        lag = sum(count for partitions in waiting.values() for count in partitions.values())
+        share = min(1.0, limit / lag) if lag else 1.0
+        reason, covered = _SKIPPING.get(on_overload, ("", share)) if lag > _OVERLOAD * limit else ("", share)
+        clock: dict[str, dict[int, int]] = {}
+        for name, partitions in waiting.items():
+            clock[name] = {p: starts[name][p] + _part(count, covered) for p, count in partitions.items()}
+            for partition, count in partitions.items():
+                begin = clock[name][partition] - _part(count, share)
+                if begin > starts[name][partition]:
+                    _add(left_out, name, partition, Hole(starts[name][partition], begin, reason))
+                    starts[name][partition] = begin
+        interval = Interval(head.join(Clock(starts)), head.join(Clock(clock)))
+        light = interval if most_bytes is None else self.weights.bounded(interval, self.sources, most_bytes)
+        return Choice(light, lag, left_out, light is not interval)
+
+    def committed(self, clock: Clock) -> None:
+        """Let logs show how far we are, for other people's dashboards. Nobody waits for it, or needs it."""
+        if not all(isinstance(source, OneLog) for source in self.sources.values()):
+            self._untold = clock
+            if not self._telling.locked():
+                threading.Thread(target=self._tell, name="offsets", daemon=True).start()
+
+    def _tell(self) -> None:
+        """Tell the newest clock, and the one that has come meanwhile: it may be the last for a long time.
+
+        Whoever finds the lock taken leaves it to the one who has it: that one looks again after letting it go.
+        """
+        while self._untold is not None and self._telling.acquire(blocking=False):
+            try:
+                clock, self._untold = self._untold, None
+                for name, source in self.sources.items():
+                    if clock is not None and clock.offsets.get(name):
+                        source.committed(clock.offsets[name])
+            except (LogError, OSError):
+                pass  # the ledger knows how far we are; a dashboard that is behind harms nobody
+            finally:
+                self._telling.release()
+
+
+def _part(count: int, share: float) -> int:
+    """A share of so many records, and at least one of any."""
+    return min(count, math.ceil(count * share))
+
+
+def _add(holes: Holes, spout: str, partition: int, hole: Hole) -> None:
+    holes.setdefault(spout, {}).setdefault(str(partition), []).append(hole)

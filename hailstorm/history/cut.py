@@ -1,0 +1,74 @@
+"""Which states depend on where ticks were cut, and why: these cannot be had from one batch over all records.
+
+Most states cannot be told from those of one batch: folds are commutative, windows correct themselves, joins find the
+same pairs. What depends on the order in which rows came does: then only the same ticks give the same state. Whatever
+reads such a step depends on it as well.
+"""
+
+from __future__ import annotations
+
+from hailstorm.ledger.live import Live
+from hailstorm.topology.step import (
+    Distinct,
+    Fold,
+    Join,
+    Lookup,
+    Newest,
+    Ordered,
+    Output,
+    Process,
+    Sink,
+    SourceTable,
+    Step,
+    WindowedFold,
+)
+from hailstorm.topology.topology import Topology
+
+
+def depends_on_cut(topology: Topology, live: Live) -> dict[str, str]:
+    """The steps whose state, or rows, depend on where ticks were cut up to this moment, each with the reason."""
+    found: dict[str, str] = {}
+    for step in topology.steps:
+        own = _reason(topology, step, live)
+        above = next((name for name in step.inputs if name in found), None)
+        if own:
+            found[step.name] = own
+        elif above is not None:
+            found[step.name] = f"it reads '{above}', which depends on it: {found[above].rpartition(': ')[2]}"
+    return found
+
+
+def _reason(topology: Topology, step: Step, live: Live) -> str:
+    came_late = live.late > 0
+    match step:
+        case Sink():
+            return ""
+        case Process():
+            return "a process sees the rows of each tick in their order"
+        case Distinct():
+            return "of two rows the one that came in an earlier tick is the first"
+        case Lookup(by_time=False):
+            return "rows meet the table as it was after their tick"
+        case WindowedFold(windows=None, closing=closing, gap=gap) if closing.late != "correct" or closing.keep < gap:
+            return "which rows meet a session before it is closed"
+        case WindowedFold(closing=closing) if came_late and closing.late != "correct":
+            return "which rows came late"
+        case Fold(ttl_us=ttl) if ttl is not None:
+            return "when a key was not updated for its ttl"
+        case Join() | Ordered() | Lookup() if came_late:
+            return "which rows came late"
+        case Newest() | SourceTable() if _partitions(live, topology.timeless(step.name)) > 1:
+            return "without event times the row that came last is the newest"
+        case Output() if step.name.endswith(".late") and came_late:
+            return "which rows came late"
+    reads = [topology.step(name) for name in step.inputs[: 1 if isinstance(step, Lookup) else None]]
+    if any(one.is_table for one in reads) and (not step.is_table or isinstance(step, Newest)):
+        return "it reads the changes of a table, of which each key has at most one per tick"
+    if came_late and any(isinstance(one, WindowedFold) for one in reads):
+        return "what came too late for a window is not in what was made of it"
+    return ""
+
+
+def _partitions(live: Live, spouts: tuple[str, ...]) -> int:
+    """How many partitions these have: within one, records have an order of their own."""
+    return sum(len(live.clock.get(spout, {})) for spout in spouts)

@@ -1,0 +1,182 @@
+"""Diff: what changed in a step between two moments, key by key.
+
+    open_ledger(path).diff("counts", "monday", "latest").pandas()
+
+One row per key that differs: `kind` (insert, update, delete, on the way from the first moment to the second), the key
+columns, and `before` and `after` with the values. Applied to the state of the first moment it gives that of the second.
+The work follows what changed (touched.py), and is done in pieces that memory holds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hailstorm.errors import LedgerError
+from hailstorm.history.touched import touched_runs
+from hailstorm.ledger import parts
+from hailstorm.ledger.cache import OpenRun
+from hailstorm.ledger.commit import Run
+from hailstorm.ledger.equality import equal_values
+from hailstorm.ledger.ledger import Ledger
+from hailstorm.ledger.lookup import look_up
+from hailstorm.ledger.reader import SHOWN, Rows, State, with_values
+from hailstorm.ledger.runs import Hashes
+from hailstorm.topology.picture import html_table
+
+if TYPE_CHECKING:
+    from hailstorm.ledger.commit import StepShape
+
+INSERT, UPDATE, DELETE = "insert", "update", "delete"
+KIND, BEFORE, AFTER = "kind", "before", "after"
+_PIECE = 500_000  # rows that are looked at at once
+
+
+@dataclass(frozen=True)
+class Diff(Rows):
+    """What changed in a step from one moment to another."""
+
+    one: State
+    other: State
+
+    def arrow(self) -> pa.Table:
+        """The changes as an Arrow table, in order of the key."""
+        found = pa.concat_tables([self._empty(), *self.pieces()], promote_options="permissive")
+        nested = any(pa.types.is_nested(found.schema.field(name).type) for name in self._key)
+        return found if nested or not self._key else found.sort_by([(name, "ascending") for name in self._key])
+
+    def pieces(self) -> Iterator[pa.Table]:
+        """The same in no order, some hundred thousand rows at a time."""
+        runs = touched_runs(self.step, self.one, self.other)
+        count = max(1, -(-sum(run.rows for _, run in runs) // _PIECE))
+        cuts = [-(2**63) + (2**64 * place) // count for place in range(count + 1)]
+        with contextlib.ExitStack() as pins:
+            for state in (self.one, self.other):
+                pins.enter_context(state.ledger.pinned(state.live.commit))
+            for first, after in itertools.pairwise(cuts):
+                hashes = self._hashes(runs, first, after - 1)
+                if len(hashes):
+                    yield self._compared(*(side.of_hashes(hashes) for side in self._sides()))
+
+    def of_keys(self, wanted: Mapping[str, pa.Array]) -> pa.Table:
+        """Only keys that have one of these values in each of these columns."""
+        one, other = self._sides()
+        hashes = other.hashes_of_keys(wanted)
+        if hashes is None:
+            return with_values(self.arrow(), wanted)
+        return with_values(self._compared(one.of_hashes(hashes), other.of_hashes(hashes)), wanted)
+
+    def key_types(self) -> dict[str, pa.DataType]:
+        """The key columns and their types; empty when nothing was ever written."""
+        one, other = self._sides()
+        return other.key_types() or one.key_types()
+
+    def _repr_html_(self) -> str:
+        rows = self.arrow()
+        caption = (
+            f"{self.step}: {rows.num_rows:,} changes from commit {self.one.live.commit} to {self.other.live.commit}"
+        )
+        few = (tuple(row.values()) for row in rows.slice(0, SHOWN).to_pylist())
+        more = f"<p>… and {rows.num_rows - SHOWN:,} more</p>" if rows.num_rows > SHOWN else ""
+        return html_table(rows.column_names, few, caption) + more
+
+    @property
+    def _key(self) -> tuple[str, ...]:
+        return self.shape.key
+
+    @property
+    def step(self) -> str:
+        return self.other.step
+
+    @property
+    def shape(self) -> StepShape:
+        """How the step's rows are shown: as at the second moment, if it was there."""
+        return self.other.live.steps.get(self.step) or self.one.live.steps[self.step]
+
+    def _sides(self) -> tuple[State, State]:
+        """Both in the shape of one; of a step that was not there yet, nothing."""
+        return replace(self.one, shape=self.shape), replace(self.other, shape=self.shape)
+
+    def _hashes(self, runs: Sequence[tuple[Ledger, Run]], first: int, last: int) -> Hashes:
+        within = [(ledger, run) for ledger, run in runs if run.first <= last and first <= run.last]
+        read = [parts.hashes_of_range(ledger.store, self.step, run, first, last) for ledger, run in within]
+        return np.unique(np.concatenate(read)) if read else np.zeros(0, dtype=np.int64)
+
+    def _compared(self, one: pa.Table | None, other: pa.Table | None) -> pa.Table:
+        """What differs between the rows of some keys at the two moments."""
+        columns = [*self._key, *self.shape.values]
+        if one is not None and other is not None:
+            one, other = _alike(one, other, columns, self._key, self.step)
+        found = []
+        if other is not None:
+            there = None if one is None else look_up(other, self._key, [OpenRun.of(one)])
+            is_old = pa.repeat(False, other.num_rows) if there is None else there.found()
+            new = other.filter(pc.invert(is_old))
+            found.append(self._rows(INSERT, new, None, new))
+            if there is not None:
+                values = self.shape.values
+                before = pa.table([there.column(name, other.schema.field(name).type) for name in values], list(values))
+                same = [equal_values(other.column(name), before.column(name)) for name in values]
+                differs = pc.and_(is_old, pc.invert(_all(same, other.num_rows)))
+                found.append(self._rows(UPDATE, other.filter(differs), before.filter(differs), other.filter(differs)))
+        if one is not None:
+            gone = one if other is None else one.filter(pc.invert(look_up(one, self._key, [OpenRun.of(other)]).found()))
+            found.append(self._rows(DELETE, gone, gone, None))
+        return pa.concat_tables(found, promote_options="permissive") if found else self._empty()
+
+    def _rows(self, kind: str, keys: pa.Table, before: pa.Table | None, after: pa.Table | None) -> pa.Table:
+        count = keys.num_rows
+        sides = [_struct(side, self.shape.values, count) for side in (before, after)]
+        columns = [pa.repeat(kind, count), *(keys.column(name) for name in self._key), *sides]
+        return pa.table(columns, [KIND, *self._key, BEFORE, AFTER])
+
+    def _empty(self) -> pa.Table:
+        types = self.key_types()
+        fields = [pa.field(name, types.get(name, pa.null())) for name in self._key]
+        values = pa.struct([pa.field(name, pa.null()) for name in self.shape.values])
+        return pa.schema([(KIND, pa.string()), *fields, (BEFORE, values), (AFTER, values)]).empty_table()
+
+
+def _alike(
+    one: pa.Table, other: pa.Table, columns: Sequence[str], key: Sequence[str], step: str
+) -> tuple[pa.Table, pa.Table]:
+    """The two with columns of the same types: a fold may have got a monoid, or a wider type, in between."""
+    for name in key:
+        if one.schema.field(name).type != other.schema.field(name).type:
+            raise LedgerError(
+                49,
+                f"the key of step '{step}' has changed its type between the two moments",
+                hint=f"'{name}' was {one.schema.field(name).type} and is {other.schema.field(name).type}: "
+                "the keys are others. Take two moments on one side of the change.",
+            )
+    both = pa.unify_schemas([side.select(list(columns)).schema for side in (one, other)], promote_options="permissive")
+    for field in both:
+        one, other = (_with_type(side, field) for side in (one, other))
+    return one, other
+
+
+def _with_type(rows: pa.Table, field: pa.Field) -> pa.Table:
+    at = rows.schema.get_field_index(field.name)
+    return rows.set_column(at, field.name, rows.column(at).cast(field.type))
+
+
+def _all(flags: Sequence[pa.Array], count: int) -> pa.Array:
+    found = pa.repeat(True, count)
+    for one in flags:
+        found = pc.and_(found, one)
+    return found
+
+
+def _struct(rows: pa.Table | None, values: Sequence[str], count: int) -> pa.Array:
+    if rows is None:
+        return pa.nulls(count, pa.struct([pa.field(name, pa.null()) for name in values]))
+    if not values:
+        return pa.array([{}] * count, pa.struct([]))
+    return pa.StructArray.from_arrays([rows.column(name).combine_chunks() for name in values], list(values))

@@ -1,0 +1,266 @@
+"""Erase: a key (a person) leaves a step's state and its history, the outboxes and the dead letters.
+
+Every file of a kept commit that holds the key is written once more without its rows, under its own name: the commits
+stay as they are, and whoever reads any moment finds the key in none of them. The new file says of itself whose
+successor it is (ledger/sums.py), so it is still told from a damaged one.
+
+Crash-safe, because each file is replaced as a whole and by itself: a killed erasure has done a part, and doing it again
+does the rest. `erased/` keeps that it happened, with the hashes of the keys and not the keys themselves: audit
+leaves those keys out, and until an erasure is finished `verify` says so.
+
+The topology must not be running. What is outside of the ledger is only named (`Report.elsewhere`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hailstorm.columns import HASH
+from hailstorm.errors import LedgerError
+from hailstorm.faults import fault
+from hailstorm.ledger.commit import DataFile, Run, encode, unsealed
+from hailstorm.ledger.lease import Lease, turn
+from hailstorm.ledger.ledger import Ledger
+from hailstorm.ledger.letters import REJECTED, ROW
+from hailstorm.ledger.live import Live
+from hailstorm.ledger.reader import State, no_such_step
+from hailstorm.ledger.runs import parquet, parquet_without, run_name
+from hailstorm.ledger.stores import is_folder
+from hailstorm.ledger.stores.store import Store, read_table
+from hailstorm.ledger.sums import Sums
+
+FOLDER = "erased"
+
+
+class Erasure(msgspec.Struct, frozen=True, kw_only=True):
+    """`erased/<id>.json`: that keys of a step were erased, and up to which commit."""
+
+    step: str
+    columns: tuple[str, ...]
+    hashes: tuple[int, ...]  # of the erased keys, as `_hash` has them
+    commit: int
+    at: str
+    finished: bool = False
+
+
+@dataclass
+class Report:
+    """What was erased: rows by place, and what else may hold the key."""
+
+    state: dict[str, int] = field(default_factory=dict)  # rows, by table of state
+    outboxes: dict[str, int] = field(default_factory=dict)  # rows, by sink
+    letters: int = 0
+    files: int = 0
+    published: bool = False  # the published table was removed; the next run makes it again
+    elsewhere: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Eraser:
+    ledger: Ledger
+    step: str
+    wanted: Mapping[str, pa.Array]
+    report: Report
+    dry_run: bool
+    hashes: set[int] = field(default_factory=set)  # of the keys that were found in the step's own table
+
+    def state(self) -> None:
+        """Every run of the step's tables that some kept commit names."""
+        tables = {self.step, *self.ledger.newest().steps[self.step].tables}
+        for table, run in _runs(self.ledger, tables):
+            count = self._file(run_name(table, run.id), run.sums, self._holds, is_step=table == self.step)
+            if count:
+                self.report.state[table] = self.report.state.get(table, 0) + count
+
+    def outboxes(self) -> None:
+        """Rows that wait for a sink, or that sinks have rejected."""
+        store = self.ledger.store
+        for sink, file in _waiting(self.ledger):
+            if count := self._file(file.path, file.sums, self._holds):
+                self.report.outboxes[sink] = self.report.outboxes.get(sink, 0) + count
+        for sink in store.list(REJECTED):
+            for name in store.list(f"{REJECTED}/{sink}"):
+                self.report.letters += self._file(f"{REJECTED}/{sink}/{name}", None, self._letter_holds)
+
+    def letters(self) -> None:
+        for file in _letters(self.ledger):
+            self.report.letters += self._file(file.path, file.sums, self._letter_holds)
+
+    def _file(self, name: str, sums: Sums | None, holds: Callable[[pa.Table], pa.Array], is_step: bool = False) -> int:
+        """Write a file once more without the rows that hold the key. How many those were."""
+        if not self.ledger.store.exists(name):
+            return 0  # delivered, and gone since
+        rows = read_table(self.ledger.store, name, sums=sums)
+        found = holds(rows)
+        count = int(pc.sum(found).as_py() or 0)
+        if count and is_step:
+            self.hashes.update(rows.filter(found).column(HASH).to_pylist())
+        if count and not self.dry_run:
+            left = rows.filter(pc.invert(found)).replace_schema_metadata(None)
+            self.ledger.store.put(name, bytes(parquet(left)) if sums is None else parquet_without(left, sums))
+            self.report.files += 1
+            fault("during-erase")
+        return count
+
+    def _holds(self, rows: pa.Table) -> pa.Array:
+        if not set(self.wanted) <= set(rows.column_names):
+            return pa.repeat(False, rows.num_rows)
+        return _equal([(rows.column(name), values) for name, values in self.wanted.items()], rows.num_rows)
+
+    def _letter_holds(self, letters: pa.Table) -> pa.Array:
+        """By the row that the letter keeps, or by its content when that is JSON."""
+        found = pa.repeat(False, letters.num_rows)
+        if ROW in letters.column_names:
+            row = letters.column(ROW).combine_chunks()
+            names = {field.name for field in row.type}
+            if set(self.wanted) <= names:
+                found = _equal([(pc.struct_field(row, name), v) for name, v in self.wanted.items()], letters.num_rows)
+        texts = {name: {str(value) for value in values.to_pylist()} for name, values in self.wanted.items()}
+        said = [_says(raw, texts) for raw in letters.column("raw").to_pylist()]
+        return pc.or_(found, pa.array(said, pa.bool_()))
+
+
+def erase(ledger: Ledger, step: str, wanted: Mapping[str, pa.Array], dry_run: bool = False) -> Report:
+    """Erase the keys of which each of these columns has one of its values. Raises LedgerInUseError while a run goes on.
+
+    `dry_run` changes nothing, and reports what it would.
+    """
+    head = ledger.newest()
+    if step not in head.steps:
+        raise no_such_step(step, head)
+    if not is_folder(ledger.address):
+        raise LedgerError(
+            50,
+            "keys are erased in ledgers that are folders",
+            hint="Other machines keep copies of this one's runs, which would bring the key back.\n"
+            "Copy it to a folder (hailstorm copy), erase there, and copy it back to a new place.",
+        )
+    report = Report()
+    eraser = _Eraser(ledger, step, wanted, report, dry_run)
+    hashes = State(ledger, head, step).hashes_of_keys(wanted)
+    mark = Erasure(
+        step=step,
+        columns=tuple(wanted),
+        hashes=tuple(int(one) for one in (np.zeros(0) if hashes is None else hashes)),
+        commit=head.commit,
+        at=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+    with contextlib.ExitStack() as held:
+        if not dry_run:
+            lease = Lease(ledger.store)
+            held.enter_context(lease.held())
+            if not held.enter_context(turn(ledger.store)):
+                hint = "Type the same again in a moment."
+                raise LedgerError(51, "the ledger is being cleaned up just now", hint=hint)
+            name = f"{FOLDER}/{uuid.uuid4().hex}.json"
+            ledger.store.put(name, encode(mark))
+            # Before a file is replaced: a copy of it that outlived a crash would bring the key back.
+            _remove_copies(ledger, {step, *head.steps[step].tables})
+        eraser.state()
+        eraser.outboxes()
+        eraser.letters()
+        report.published = bool(ledger.store.list(f"delta/{step}"))
+        if not dry_run:
+            ledger.store.delete_folder(f"delta/{step}")
+            fault("after-erase")
+            known = eraser.hashes.union(mark.hashes)
+            for other, unfinished in unfinished_erasures(ledger.store):
+                if (unfinished.step, unfinished.columns) == (step, mark.columns) and other != name:
+                    known |= set(unfinished.hashes)
+                    ledger.store.delete(other)
+            ledger.store.put(name, encode(msgspec.structs.replace(mark, finished=True, hashes=tuple(sorted(known)))))
+    report.elsewhere = list(_elsewhere(ledger, head, step, wanted))
+    return report
+
+
+def _remove_copies(ledger: Ledger, tables: Iterable[str]) -> None:
+    """What this machine's cache has of them, and of reruns that were killed."""
+    ledger.cache.let_go({})
+    for folder in (*(f"runs/{table}" for table in tables), "history"):
+        shutil.rmtree(ledger.cache.folder / folder, ignore_errors=True)
+
+
+def erasures(store: Store) -> Iterator[tuple[str, Erasure]]:
+    """Every erasure that was begun, by the name of its file."""
+    for name in (f"{FOLDER}/{one}" for one in store.list(FOLDER)):
+        data = store.get(name)
+        if data is not None:
+            yield name, unsealed(data, Erasure, name)
+
+
+def unfinished_erasures(store: Store) -> list[tuple[str, Erasure]]:
+    return [(name, one) for name, one in erasures(store) if not one.finished]
+
+
+def erased_hashes(store: Store, step: str) -> set[int]:
+    """The hashes of keys of a step that were erased: what a recomputation has and the state has not."""
+    return {hash_ for _, one in erasures(store) if one.step == step for hash_ in one.hashes}
+
+
+def _runs(ledger: Ledger, tables: set[str]) -> Iterator[tuple[str, Run]]:
+    """All runs of these tables that a kept commit names, each once."""
+    seen: set[str] = set()
+    first = next(iter(ledger.commits()), None)
+    base = ledger.at(first.commit).runs if first else {}
+    named = [base, *({table: c.added for table, c in commit.state.items()} for commit in ledger.commits())]
+    for runs in (*named, ledger.newest().runs):
+        for table in tables & runs.keys():
+            for run in runs[table]:
+                if run.id not in seen:
+                    seen.add(run.id)
+                    yield table, run
+
+
+def _waiting(ledger: Ledger) -> Iterator[tuple[str, DataFile]]:
+    for commit in ledger.commits():
+        for sink, files in commit.outbox.items():
+            yield from ((sink, file) for file in files)
+
+
+def _letters(ledger: Ledger) -> Iterator[DataFile]:
+    found = {file.path: file for file in ledger.newest().dead_letters}
+    for commit in ledger.commits():
+        found |= {file.path: file for file in commit.dead_letters}
+    yield from found.values()
+
+
+def _elsewhere(ledger: Ledger, head: Live, step: str, wanted: Mapping[str, pa.Array]) -> Iterator[str]:
+    """What else may hold the key, and what to do there."""
+    for other, shape in sorted(head.steps.items()):
+        state = State(ledger, head, other)
+        if other != step and set(wanted) <= {*shape.key, *shape.values}:
+            rows = state.arrow()
+            same = all(rows.schema.field(name).type == values.type for name, values in wanted.items())
+            if same and pc.any(_equal([(rows.column(n), v) for n, v in wanted.items()], rows.num_rows)).as_py():
+                yield f"step {other} has it in its state: erase it there, too"
+    for sink in sorted(head.sinks):
+        yield f"sink {sink}: what was delivered is in its target"
+    for spout in sorted(head.clock):
+        yield f"spout {spout}: its log has the records, and a rewind, a backfill or an audit reads them again"
+
+
+def _equal(pairs: list[tuple[pa.ChunkedArray | pa.Array, pa.Array]], count: int) -> pa.Array:
+    found = pa.repeat(True, count)
+    for column, values in pairs:
+        column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        found = pc.and_(found, pc.is_in(column, values.cast(column.type)))
+    return pc.fill_null(found, False)
+
+
+def _says(raw: bytes | None, texts: Mapping[str, set[str]]) -> bool:
+    """Whether the content of a letter is a JSON object with these values."""
+    with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+        value = msgspec.json.decode(raw or b"")
+        if isinstance(value, dict):
+            return all(str(value.get(name)) in wanted for name, wanted in texts.items())
+    return False

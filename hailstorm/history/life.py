@@ -1,0 +1,99 @@
+"""A key's life: every change of it, commit by commit, oldest first.
+
+Only runs that can hold the key's hash are opened, and of these one row group. What changed between two kept commits,
+and changed back, is not seen: the life is that of the commits that are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from hailstorm.errors import UsageError
+from hailstorm.history.diff import DELETE, INSERT, UPDATE
+from hailstorm.history.touched import changing, is_plain
+from hailstorm.ledger import parts
+from hailstorm.ledger.commit import Run
+from hailstorm.ledger.ledger import Ledger
+from hailstorm.ledger.live import Live
+from hailstorm.ledger.reader import Rows, State
+from hailstorm.ledger.runs import Hashes
+
+
+@dataclass(frozen=True)
+class Life(Rows):
+    """What became of some keys of a step."""
+
+    ledger: Ledger
+    step: str
+    wanted: Mapping[str, pa.Array]  # every key column, with the values that are asked for
+    until: int | None = None  # a commit; None: the newest
+
+    def arrow(self) -> pa.Table:
+        """One row per change: `commit`, `at`, `kind`, the key, and the values `before` and `after`."""
+        changes = list(self.changes())
+        columns = ["commit", "at", "kind", *self.wanted, "before", "after"]
+        return pa.Table.from_pylist(changes) if changes else pa.table({name: pa.nulls(0) for name in columns})
+
+    def changes(self) -> Iterator[dict[str, Any]]:
+        """The changes, oldest first, as plain values."""
+        live, known = Live(), dict[tuple[Any, ...], dict[str, Any]]()
+        hashes: Hashes | None = None
+        for commit in self.ledger.commits():
+            if self.until is not None and commit.commit > self.until:
+                return
+            runs = live.runs.get(self.step, ())
+            live = live.after(commit)
+            shape = live.steps.get(self.step)
+            if shape is None:
+                continue
+            hashes = self._hashes(live) if hashes is None or commit.steps is not None else hashes
+            touched = [run for run in changing(commit, self.step, runs) if _may_hold(run.first, run.last, hashes)]
+            # A tick's own runs say at once whether the key is among them.
+            if is_plain(commit) and not any(self._holds(run, hashes) for run in touched):
+                continue
+            if not touched:
+                continue
+            now = {
+                tuple(repr(row[name]) for name in shape.key): row
+                for row in State(self.ledger, live, self.step).of_keys(self.wanted).to_pylist()
+            }
+            for key in [*known, *(key for key in now if key not in known)]:
+                before, after = known.get(key), now.get(key)
+                if before != after:
+                    yield {
+                        "commit": commit.commit,
+                        "at": commit.at,
+                        "kind": INSERT if before is None else DELETE if after is None else UPDATE,
+                        **{name: (after or before or {})[name] for name in shape.key},
+                        "before": _values(before, shape.values),
+                        "after": _values(after, shape.values),
+                    }
+            known = now
+
+    def _hashes(self, live: Live) -> Hashes:
+        found = State(self.ledger, live, self.step).hashes_of_keys(self.wanted)
+        if found is None:
+            key = live.steps[self.step].key
+            missing = [name for name in key if name not in self.wanted] or key
+            raise UsageError(
+                94,
+                f"--history needs the whole key of '{self.step}': {', '.join(missing)} is missing",
+                hint="Name every key column: " + " ".join(f"--key {name}=…" for name in key),
+            )
+        return found
+
+    def _holds(self, run: Run, hashes: Hashes) -> bool:
+        return bool(parts.rows_of_hashes(self.ledger.store, self.step, run, hashes).num_rows)
+
+
+def _may_hold(first: int, last: int, hashes: Hashes) -> bool:
+    return bool(np.searchsorted(hashes, first) < np.searchsorted(hashes, last, side="right"))
+
+
+def _values(row: Mapping[str, Any] | None, values: Sequence[str]) -> dict[str, Any] | None:
+    return None if row is None else {name: row[name] for name in values}

@@ -1,0 +1,148 @@
+"""Spark, a topology and its ledger, for whoever looks back: audit, replay, trace.
+
+It takes no lease and commits nothing, so it works beside a run. `hailstorm audit` and `Topology.audit` come through
+here, and so do the others.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from hailstorm.engine.run import resolved
+from hailstorm.engine.spark.session import start_session
+from hailstorm.errors import LedgerError
+from hailstorm.history.audit import Audit, Audited
+from hailstorm.history.comparing import KeyRange
+from hailstorm.history.makers import Makers
+from hailstorm.history.moments import When, kept_moment
+from hailstorm.history.replay import Replay, Replayed
+from hailstorm.history.rerun import Tell, silent
+from hailstorm.history.trace import Record, Trace, Tracer
+from hailstorm.ledger.ledger import Ledger
+from hailstorm.ledger.pins import LIMIT_SECONDS, pinned
+from hailstorm.topology.topology import Topology
+
+
+@dataclass(frozen=True)
+class LookingBack:
+    spark: SparkSession
+    topology: Topology  # with its paths resolved
+    ledger: Ledger
+
+
+@contextmanager
+def looking_back(topology: Topology, ledger: str | Path | None, tell: Tell) -> Iterator[LookingBack]:
+    """Open everything. Spark goes on afterwards: another look needs it again."""
+    topology.validate()
+    opened = Ledger(topology.ledger_address(ledger))
+    tell("starting Spark")
+    log = opened.cache.folder / "spark-history.log"
+    yield LookingBack(start_session(f"hailstorm {topology.name}", log), resolved(topology), opened)
+
+
+@contextmanager
+def held(ledger: Ledger, commit: int) -> Iterator[None]:
+    """Keep a commit and its files for as long as it takes. A single pin is for an hour, so that none is left for ever
+    by who was killed."""
+    done = threading.Event()
+
+    def renew(pin: ExitStack) -> None:
+        while not done.wait(LIMIT_SECONDS / 3):
+            with suppress(OSError), ExitStack() as newer:
+                newer.enter_context(pinned(ledger.store, commit))
+                pin.close()
+                pin = newer.pop_all()
+        pin.close()
+
+    first = ExitStack()
+    first.enter_context(ledger.pinned(commit))
+    thread = threading.Thread(target=renew, args=(first,), name="pin", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def audit(
+    topology: Topology,
+    *,
+    ledger: str | Path | None = None,
+    steps: Sequence[str] = (),
+    at: When = None,
+    since: When = None,
+    keys: KeyRange | None = None,
+    tell: Tell = silent,
+) -> tuple[Audited, ...]:
+    """Compute the states of these steps, or of all, once more from the logs, and compare. See `audit.py`.
+
+    `at` is the moment that is audited. With `since` the state of then is believed, and what came later is computed.
+    """
+    with looking_back(topology, ledger, tell) as here:
+        live = kept_moment(here.ledger, at)
+        base = None if since is None else kept_moment(here.ledger, since)
+        with held(here.ledger, live.commit):
+            return tuple(Audit(here.spark, here.topology, here.ledger, live, base, keys, tell).run(steps))
+
+
+def replay(
+    topology: Topology,
+    *,
+    since: When,
+    until: When = None,
+    ledger: str | Path | None = None,
+    tell: Tell = silent,
+) -> Replayed:
+    """Run the commits after `since`, up to `until`, again, and compare with what was committed. See `replay.py`."""
+    with looking_back(topology, ledger, tell) as here:
+        base, last = kept_moment(here.ledger, since), kept_moment(here.ledger, until)
+        if base.commit >= last.commit:
+            raise LedgerError(
+                83,
+                f"there is nothing between commit {base.commit} and commit {last.commit}",
+                hint="--from must be before --to.",
+            )
+        with held(here.ledger, base.commit):
+            return Replay(here.spark, here.topology, here.ledger, tell).run(base, last.commit)
+
+
+def trace(topology: Topology, record: str, *, ledger: str | Path | None = None, tell: Tell = silent) -> Trace:
+    """What became of one record, `spout/partition@offset`: its tuple tree. See `trace.py`."""
+    wanted = Record.parse(record)
+    with looking_back(topology, ledger, tell) as here:
+        return Tracer(here.spark, here.topology, here.ledger, tell).trace(wanted)
+
+
+def makers(
+    topology: Topology,
+    step: str,
+    key: Mapping[str, Any],
+    *,
+    since: When,
+    until: When = None,
+    ledger: str | Path | None = None,
+    tell: Tell = silent,
+) -> tuple[Record, ...]:
+    """The records between two kept commits whose rows reached a step with this key. See `makers.py`."""
+    with looking_back(topology, ledger, tell) as here:
+        base, last = kept_moment(here.ledger, since), kept_moment(here.ledger, until)
+        return Makers(here.spark, here.topology, here.ledger, base, last).of_key(step, key)
+
+
+def makers_of_output(
+    topology: Topology, sink: str, commit: int, row: int, *, ledger: str | Path | None = None, tell: Tell = silent
+) -> tuple[Record, ...]:
+    """The records that made a row of a sink's outbox, in one commit."""
+    with looking_back(topology, ledger, tell) as here:
+        found = here.ledger.read_commit(commit)
+        last = here.ledger.at(commit)
+        base = here.ledger.at(last.commit - 1 if found is None else found.covers_from - 1)
+        return Makers(here.spark, here.topology, here.ledger, base, last).of_output(sink, row)

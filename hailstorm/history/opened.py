@@ -1,0 +1,70 @@
+"""`hs.open_ledger`: the whole read side, at any moment.
+
+    ledger = hs.open_ledger(".hailstorm/trending")
+    ledger.state("counts", at="monday").pandas()            # a snapshot; or a commit, a clock, a time, "latest-5"
+    ledger.diff("counts", "monday", "latest").polars()
+    ledger.life("counts", word="rain").arrow()
+
+Needs neither Spark nor the app, and may be used while a topology runs.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from hailstorm.errors import UsageError
+from hailstorm.history.diff import Diff
+from hailstorm.history.life import Life
+from hailstorm.history.moments import When, kept_moment
+from hailstorm.history.snapshots import NamedCommit, list_snapshots
+from hailstorm.ledger.ledger import Ledger
+from hailstorm.ledger.live import Live
+from hailstorm.ledger.reader import LedgerReader, State, no_such_step
+
+
+def open_ledger(path: str | Path) -> OpenLedger:
+    """Open a ledger for reading. It may be in use by a run."""
+    return OpenLedger(Ledger(Path(path)))
+
+
+class OpenLedger(LedgerReader):
+    """A ledger, for reading: what `open_ledger` gives.
+
+    A moment (`at`) is a commit's number, a snapshot's name, a clock (JSON or a Clock), a time (ISO 8601 or a datetime),
+    `"latest"` or `"latest-5"`; None is the latest.
+    """
+
+    def live(self, at: When = None) -> Live:
+        """What is live now, or was at a moment."""
+        return kept_moment(self._ledger, at)
+
+    def state(self, step: str, at: When = None, *, open: bool = False) -> State:
+        """A step's state at a moment. `open`: of windows, those that can still grow."""
+        live = self.live(at)
+        if step not in live.steps:
+            raise no_such_step(step, live)
+        return State(self._ledger, live, step, open)
+
+    def diff(self, step: str, a: When, b: When = None) -> Diff:
+        """What changed in a step from one moment to another."""
+        one, other = self.live(a), self.live(b)
+        if step not in {*one.steps, *other.steps}:
+            raise no_such_step(step, other)
+        return Diff(State(self._ledger, one, step), State(self._ledger, other, step))
+
+    def life(self, step: str, until: When = None, **key: Any) -> Life:
+        """What became of a key, commit by commit: `ledger.life("counts", word="rain")`."""
+        live = self.live(until)
+        types = self.state(step, until).key_types()
+        wanted = {name: pa.array([value], types.get(name)) for name, value in key.items()}
+        if unknown := [name for name in key if name not in live.steps[step].key]:
+            known = ", ".join(live.steps[step].key)
+            raise UsageError(7, f"'{unknown[0]}' is no key column of '{step}'", hint=f"Key columns: {known}.")
+        return Life(self._ledger, step, wanted, live.commit)
+
+    def snapshots(self) -> list[NamedCommit]:
+        """The snapshots, oldest commit first."""
+        return list(list_snapshots(self._ledger))

@@ -1,0 +1,126 @@
+"""The past of steps: what a second run over the logs would read, whose state it would make, and what it cannot get.
+
+`backfill.py`, `second_run.py` and `planning.py` ask. Nothing is run here; the logs are asked how far they reach back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hailstorm.clock.clock import Clock
+from hailstorm.engine.ticks.logs import Logs
+from hailstorm.engine.ticks.replacing import with_all_below
+from hailstorm.errors import RunError, WordError, suggestion
+from hailstorm.history.moments import When, moment_of
+from hailstorm.ledger.commit import StepShape
+from hailstorm.ledger.ledger import Ledger
+from hailstorm.ledger.live import Live
+from hailstorm.topology.step import Spout
+from hailstorm.topology.topology import Topology
+
+
+@dataclass(frozen=True)
+class Past:
+    """What is to be run again: which steps get new state, over what, and what of their old state cannot be made."""
+
+    steps: tuple[str, ...]  # that are replaced
+    begin: Clock
+    end: Clock
+    lost: Mapping[str, int]  # by step: records that its state has, and the logs have no more
+    missing: int  # records that the logs have, and the state of one of the steps has not
+
+    @property
+    def records(self) -> int:
+        return sum(offset - (self.begin.offset(spout, p) or 0) for spout, p, offset in self.end)
+
+
+def past_of(
+    topology: Topology, ledger: Ledger, stateful: Mapping[str, StepShape], steps: tuple[str, ...], since: When = None
+) -> Past:
+    """What giving these steps their past would mean. Asks the logs how far they reach back."""
+    names = [step.name for step in topology.steps]
+    for step in steps:
+        if step not in names:
+            hint = f"Steps with state: {', '.join(stateful)}. {suggestion(step, stateful)}".rstrip()
+            raise WordError(111, f"there is no step '{step}'", hint=hint)
+    wanted = with_all_below(topology, steps, stateful)
+    if not wanted:
+        hint = f"Steps with state: {', '.join(stateful)}."
+        raise WordError(111, f"neither '{steps[0]}' nor any step below it keeps state", hint=hint)
+    spouts = [step.name for step in topology.only(wanted).steps if isinstance(step, Spout)]
+    head = ledger.head
+    end = Clock({spout: dict(head.position().offsets.get(spout, {})) for spout in spouts})
+    begin = _beginnings(topology, head, end)
+    if since is not None:
+        moment = moment_of(ledger, since)
+        asked = moment.base.position() if moment.clock is None else moment.clock
+        begin = begin.join(Clock({s: dict(asked.offsets.get(s, {})) for s in spouts if s in asked.offsets}))
+    lost = {step: found for step in wanted if (found := _before(head, step, begin))}
+    missing = max(_missing(head, topology, step, begin, end) for step in wanted)
+    return Past(wanted, begin, end, lost, missing)
+
+
+def refuse_unfit(topology: Topology, head: Live, stateful: Mapping[str, StepShape], past: Past, lose: bool) -> None:
+    """Raise when a second run could not make what belongs there; with `lose`, what logs no longer have may go."""
+    for step, count in past.lost.items() if not lose else ():
+        raise RunError(
+            51,
+            f"step '{step}' contains {count:,} records that the logs no longer have: a backfill would lose them",
+            at=topology.step(step).at,
+            hint=f"To begin again without them all the same: hailstorm run APP --recompute {step}",
+        )
+    for above in topology.only(past.steps).steps:
+        name = above.name
+        if name in stateful and name not in past.steps and not _covers(head, name, past):
+            raise RunError(
+                52,
+                f"'{past.steps[0]}' is made of '{name}', whose own state does not begin where the logs do",
+                at=above.at,
+                hint=f"Give '{name}' its past, and what is below it comes along: hailstorm backfill APP {name}",
+            )
+
+
+def _beginnings(topology: Topology, head: Live, end: Clock) -> Clock:
+    """Where the logs begin now, as far as the ledger has read them."""
+    logs = Logs(topology, head)
+    found: dict[str, dict[int, int]] = {}
+    for spout, offsets in end.offsets.items():
+        earliest = logs.sources[spout].earliest()
+        found[spout] = {p: min(earliest.get(p, offset), offset) for p, offset in offsets.items()}
+    return Clock(found)
+
+
+def _before(head: Live, step: str, begin: Clock) -> int:
+    """How many records from before this clock a step's state contains."""
+    return sum(
+        max(0, min(end, begin.offset(spout, int(p)) or 0) - start)
+        for spout, row in head.coverage.get(step, {}).items()
+        for p, spans in row.items()
+        for start, end in spans
+    )
+
+
+def _missing(head: Live, topology: Topology, step: str, begin: Clock, end: Clock) -> int:
+    """How many records between two clocks a step's state does not contain."""
+    found = 0
+    for spout in (one.name for one in topology.only([step]).steps if isinstance(one, Spout)):
+        for p, until in end.offsets.get(spout, {}).items():
+            start = begin.offset(spout, p) or 0
+            spans = head.coverage.get(step, {}).get(spout, {}).get(str(p), ())
+            found += until - start - sum(max(0, min(b, until) - max(a, start)) for a, b in spans)
+    return found
+
+
+def _covers(head: Live, step: str, past: Past) -> bool:
+    """Whether a step's state begins where a second run would begin."""
+    known = head.coverage.get(step, {})
+    if _before(head, step, past.begin):
+        return False
+    for spout, row in past.begin.offsets.items():
+        for p, begin in row.items():
+            spans = known.get(spout, {}).get(str(p), ())
+            end = past.end.offset(spout, p) or 0
+            if spout in known and begin < end and (not spans or spans[0][0] > begin):
+                return False
+    return True

@@ -1,0 +1,155 @@
+"""Planning an evolution: what has changed since the ledger's last run, step by step, and what each choice would cost.
+
+`hailstorm plan` shows it. Nothing is changed, and nothing is run: the logs are asked how far they reach back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from hailstorm.engine.plan.plan import Plan
+from hailstorm.engine.ticks.evolution import Evolution, evolution
+from hailstorm.errors import HailstormError
+from hailstorm.history.past import past_of, refuse_unfit
+from hailstorm.ledger.ledger import Ledger
+from hailstorm.ledger.live import Live
+from hailstorm.topology.fingerprint import declared_parts
+from hailstorm.topology.step import Sink
+from hailstorm.topology.topology import Topology
+
+Change = Literal["unchanged", "added", "removed", "changed", "returned"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a step that is another one now. Old and new as text; long ones are hashes."""
+
+    name: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What one may say to `run`, and what that costs. An empty option is what happens when nothing is said."""
+
+    option: str
+    meaning: str
+    records: int = 0  # to be read again
+    lost: int = 0  # records in the state that the logs have no more
+    refused: str = ""  # why it cannot be done
+
+
+@dataclass(frozen=True)
+class StepChange:
+    """One step. `needs_word`: `run` stops until one of the choices is made."""
+
+    step: str
+    kind: str
+    at: str  # file:line; empty for a step that is gone
+    change: Change
+    parts: tuple[Part, ...] = ()
+    remark: str = ""
+    rows: int = 0  # of state, about
+    needs_word: bool = False
+    choices: tuple[Choice, ...] = ()
+
+
+def planned_changes(topology: Topology, ledger: Ledger, plan: Plan) -> tuple[StepChange, ...]:
+    """Every step of the topology, in its order, and then those that are gone."""
+    found = evolution(topology, ledger.head, plan.key_types)
+    return tuple(_Planning(topology, ledger, plan, found).steps())
+
+
+@dataclass(frozen=True)
+class _Planning:
+    topology: Topology
+    ledger: Ledger
+    plan: Plan
+    found: Evolution
+
+    def steps(self) -> Iterator[StepChange]:
+        head, found = self.ledger.head, self.found
+        new = declared_parts(self.topology)
+        for step in self.topology.steps:
+            name = step.name
+            about = (name, step.kind, step.at.short)
+            rows = rows_of_state(head, name)
+            if name in found.added:
+                yield StepChange(*about, "added", remark=self._of_added(name), choices=tuple(self._past(name)))
+            elif name in found.changed or name in found.returned or name in found.rekeyed or name in found.retyped:
+                parts = tuple(_parts(head.declared.get(name, {}), new[name]))
+                change: Change = "returned" if name in found.returned else "changed"
+                needs, remark = self._of_changed(name)
+                choices = tuple(self._words(name, needs))
+                yield StepChange(*about, change, parts, remark, rows, needs, choices)
+            else:
+                yield StepChange(*about, "unchanged", rows=rows)
+        for name in found.removed:
+            kind = head.declared.get(name, {}).get("kind", "")
+            rows = rows_of_state(head, name)
+            remark = "its state stays in the ledger, and stands still" if rows else ""
+            yield StepChange(name, kind, "", "removed", remark=remark, rows=rows)
+
+    def _of_added(self, name: str) -> str:
+        if isinstance(self.topology.step(name), Sink):
+            return "a sink of a table gets the whole table first; one of a stream starts from now"
+        return "it starts from now" if name in self.plan.stateful else ""
+
+    def _of_changed(self, name: str) -> tuple[bool, str]:
+        found = self.found
+        if name in found.rekeyed:
+            return True, f"another key than its state: {found.rekeyed[name]}"
+        if name in found.retyped:
+            return True, f"a field of another type than its state: {found.retyped[name]}"
+        if name in found.lacking:
+            return True, f"its state has fields that its class has not: {', '.join(found.lacking[name])}"
+        if self.topology.step(name).keeps_state:
+            return True, "was away, and has old state" if name in found.returned else ""
+        if below := found.below.get(name):
+            return False, f"what {_names(below)} made with the old code stays; from now on it is the new"
+        return False, ""
+
+    def _words(self, name: str, needs: bool) -> Iterator[Choice]:
+        if not needs:
+            yield Choice("", "the run goes on by itself")
+        elif name not in self.found.rekeyed and name not in self.found.retyped:
+            yield Choice(f"--accept {name}", "keep its state as it is, and go on with the new code")
+        if needs or self.found.below.get(name):
+            yield from self._second_run("--recompute", name, lose=True)
+
+    def _past(self, name: str) -> Iterator[Choice]:
+        if name in self.plan.stateful and self.ledger.head.commit:
+            yield Choice("", "it starts from now")
+            yield from self._second_run("--backfill", name, lose=False)
+
+    def _second_run(self, option: str, name: str, lose: bool) -> Iterator[Choice]:
+        head, stateful = self.ledger.head, self.plan.stateful
+        past = past_of(self.topology, self.ledger, stateful, (name,))
+        refused = ""
+        try:
+            refuse_unfit(self.topology, head, stateful, past, lose)
+        except HailstormError as error:
+            refused = error.what
+        others = [step for step in past.steps if step != name]
+        along = f"; {_names(others)} with it" if others else ""
+        what = "make its state again from what the logs hold" if lose else "give it the past that the logs hold"
+        yield Choice(f"{option} {name}", what + along, past.records, sum(past.lost.values()), refused)
+
+
+def rows_of_state(live: Live, step: str) -> int:
+    """About how many rows of state a step has: rows that are out of date count until they are merged."""
+    shape = live.steps.get(step)
+    return sum(run.rows for table in (shape.tables if shape else ()) for run in live.runs.get(table, ()))
+
+
+def _parts(old: dict[str, str], new: dict[str, str]) -> Iterator[Part]:
+    for name in dict.fromkeys((*old, *new)) if old else ():
+        if old.get(name) != new.get(name):
+            yield Part(name, old.get(name, ""), new.get(name, ""))
+
+
+def _names(steps: Sequence[str]) -> str:
+    return ", ".join(f"'{step}'" for step in steps)

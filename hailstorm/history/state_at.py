@@ -1,0 +1,51 @@
+"""The state of a step at any moment, also between two commits that are kept.
+
+A kept commit is read as it is. Anything else is had again: from the kept commit before it, the rest is run (rerun.py).
+`state --at` and `diff` call it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from pyspark.sql import SparkSession
+
+from hailstorm.errors import LedgerError, suggestion
+from hailstorm.history.committed import is_cut_known, ticks_to
+from hailstorm.history.cut import depends_on_cut
+from hailstorm.history.moments import Moment
+from hailstorm.history.rerun import Tell, rerun, silent
+from hailstorm.ledger.ledger import Ledger
+from hailstorm.ledger.reader import State
+from hailstorm.topology.topology import Topology
+
+
+@contextlib.contextmanager
+def state_at(
+    topology: Topology, spark: SparkSession, ledger: Ledger, moment: Moment, step: str, tell: Tell = silent
+) -> Iterator[State]:
+    """A step's state at a moment, to be read before the block ends. `topology` has its paths resolved.
+
+    Raises LedgerError when the step has no state there, or when the state depends on where ticks were cut and that is
+    not known any more.
+    """
+    base = moment.base
+    if step not in base.steps:
+        known = ", ".join(sorted(base.steps)) or "none yet"
+        hint = f"Steps with state: {known}. {suggestion(step, base.steps)}"
+        raise LedgerError(10, f"no step '{step}' keeps state here", hint=hint)
+    if moment.is_kept:
+        yield State(ledger, base, step)
+        return
+    part = topology.only([step])
+    why = depends_on_cut(part, ledger.newest()).get(step)
+    if why and not is_cut_known(ledger, moment):
+        after = next(ledger.commits(base.commit)).commit
+        raise LedgerError(
+            75,
+            f"what '{step}' was between commits {base.commit} and {after} depends on where ticks were cut: {why}",
+            hint=f"That is known for a day. The nearest moments that are kept: {base.commit} and {after}.",
+        )
+    with rerun(spark, part, ledger, base, ticks_to(ledger, moment), tell) as scratch:
+        yield State(scratch, scratch.head, step)

@@ -1,0 +1,289 @@
+"""Trace: the tuple tree of one record. What every step made of it, which keys it changed, and what left for sinks.
+
+The record is run alone, from what was live before the tick that read it, with its `now` and watermarks, to nowhere.
+What was due in that tick is left out: it did not come from the record. So `before` is the state before the tick, and
+`after` what this record alone makes of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from pyspark.sql import SparkSession
+
+from hailstorm.clock.clock import Clock, Interval
+from hailstorm.clock.watermark import END
+from hailstorm.columns import DELETED, HASH
+from hailstorm.engine.advance import Outcome, Work
+from hailstorm.engine.place import nowhere
+from hailstorm.engine.plan.compiler import compile_topology
+from hailstorm.engine.plan.plan import Plan
+from hailstorm.engine.taps import tapped
+from hailstorm.engine.ticks.attempts import Attempts
+from hailstorm.engine.ticks.logs import Logs
+from hailstorm.errors import LedgerError, WordError, suggestion
+from hailstorm.history.committed import Committed, committed_between
+from hailstorm.history.rerun import Rerun, Tell, silent
+from hailstorm.history.scratch import scratch_ledger
+from hailstorm.ledger.commit import Commit
+from hailstorm.ledger.ledger import Ledger
+from hailstorm.ledger.live import Live
+from hailstorm.ledger.reader import State
+from hailstorm.ledger.runs import run_name
+from hailstorm.ledger.stores import open_store
+from hailstorm.ledger.stores.store import Store, read_table
+from hailstorm.topology.picture import html_table
+from hailstorm.topology.step import Sink, Spout
+from hailstorm.topology.topology import Topology
+
+_RECORD = re.compile(r"(?P<spout>[^/@]+)/(?P<partition>\d+)@(?P<offset>\d+)")
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Record:
+    """Where one record is."""
+
+    spout: str
+    partition: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.spout}/{self.partition}@{self.offset}"
+
+    @staticmethod
+    def parse(text: str) -> Record:
+        found = _RECORD.fullmatch(text)
+        if found is None:
+            raise WordError(85, f"'{text}' is no record", hint="A record is spout/partition@offset: tweets/0@1200")
+        return Record(found["spout"], int(found["partition"]), int(found["offset"]))
+
+
+@dataclass(frozen=True)
+class Event:
+    """One thing that happened to the record at a step: a tuple came out, a key changed, a row left, or one was refused.
+
+    Of a key, `row` is the key. Of a tuple of a table, it has `_kind` and `_old`.
+    """
+
+    step: str
+    what: str  # tuple, key, output or letter
+    row: Row
+    before: Row | None = None
+    after: Row | None = None
+
+    def json(self) -> Row:
+        if self.what == "key":
+            return {"step": self.step, "key": self.row, "before": self.before, "after": self.after}
+        return {"step": self.step, self.what: self.row}
+
+
+@dataclass(frozen=True)
+class Trace:
+    """All of it, in topological order. `commit` is the one that read the record; None: it has not been read yet."""
+
+    record: Record
+    commit: int | None
+    at: datetime | None
+    late: int  # for how many steps it came late
+    events: tuple[Event, ...]
+    note: str = ""
+
+    def _repr_html_(self) -> str:
+        rows = [(event.step, event.what, event.row, event.before, event.after) for event in self.events]
+        return html_table(("step", "what", "row", "before", "after"), rows, str(self.record))
+
+
+@dataclass(frozen=True)
+class _Before:
+    """What was live before a record was read, and by whom it was."""
+
+    ledger: Ledger
+    live: Live
+    commit: Commit | None
+    now: int
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Tracer:
+    spark: SparkSession
+    topology: Topology
+    ledger: Ledger
+    tell: Tell = silent
+    _plans: dict[tuple[str, ...], Plan] = field(default_factory=dict)
+
+    def trace(self, record: Record) -> Trace:
+        self._refuse_unknown(record)
+        with self._before(record) as before:
+            names = [step.name for step in self.topology.steps if not isinstance(step, Sink)]
+            shown = self._shown(before.live)
+            taps = tuple(name for name in names if name not in shown or self.topology.step(name).kind == "process")
+            position = before.live.position()
+            start, end = (_at(position, record, record.offset + more) for more in (0, 1))
+            with nowhere(before.ledger) as place:
+                work = Work(
+                    before.ledger, _undue(before.live), Interval(start, end), before.now, place=place, taps=taps
+                )
+                outcome = self._attempts.advance(self._plan(taps), work, threading.Event())
+                assert outcome is not None, "nobody asks it to stop"
+                events = tuple(self._events(outcome, before, open_store(place.address), shown))
+        if not outcome.rows:
+            raise _no_record(record, "its log has removed it, or never had one at this offset")
+        at = None if before.commit is None else datetime.fromtimestamp(before.now / 1_000_000, UTC)
+        number = None if before.commit is None else before.commit.commit
+        return Trace(record, number, at, outcome.late, events, before.note)
+
+    def _plan(self, taps: tuple[str, ...]) -> Plan:
+        if taps not in self._plans:
+            logs = Logs(self.topology, self.ledger.newest())
+            self._plans[taps] = compile_topology(self.spark, logs.used_by(tapped(self.topology, taps)), 1)
+        return self._plans[taps]
+
+    @property
+    def _attempts(self) -> Attempts:
+        return Attempts(self.spark, self.topology, self.ledger, self.topology.settings, self.tell)
+
+    # What happened
+
+    def _events(self, outcome: Outcome, before: _Before, store: Store, shown: set[str]) -> Iterator[Event]:
+        letters: dict[str, list[Row]] = {}
+        for file in outcome.letters:
+            for row in read_table(store, file.path).to_pylist():
+                raw = row["raw"].decode(errors="backslashreplace") if row["raw"] is not None else None
+                letters.setdefault(row["step"], []).append({"reason": row["reason"], "raw": raw})
+        for step in self.topology.steps:
+            files = outcome.outbox.get(step.name, ()) if isinstance(step, Sink) else outcome.taps.get(step.name, ())
+            what = "output" if isinstance(step, Sink) else "tuple"
+            for file in files:
+                yield from (Event(step.name, what, row) for row in read_table(store, file.path).to_pylist())
+            if step.name in shown:
+                yield from self._changed_keys(step.name, outcome, before, store)
+            yield from (Event(step.name, "letter", letter) for letter in letters.get(step.name, ()))
+
+    def _changed_keys(self, step: str, outcome: Outcome, before: _Before, store: Store) -> Iterator[Event]:
+        shape, state = before.live.steps[step], State(before.ledger, before.live, step)
+        for run in outcome.state[step].added if step in outcome.state else ():
+            for row in read_table(store, run_name(step, run.id)).to_pylist():
+                key = {name: row[name] for name in shape.key}
+                old = _row_of(state, row[HASH], key)
+                is_shown = not row[DELETED] and (not shape.waits or row[shape.waits] is not None)
+                new = {name: row.get(name) for name in shape.values} if is_shown else None
+                if old != new:
+                    yield Event(step, "key", key, old, new)
+
+    def _shown(self, live: Live) -> set[str]:
+        """The steps whose state people see."""
+        shapes = {step.name: live.steps[step.name] for step in self.topology.steps if step.name in live.steps}
+        return {name for name, shape in shapes.items() if name in shape.tables and (shape.key or shape.values)}
+
+    # Where it begins
+
+    def _refuse_unknown(self, record: Record) -> None:
+        spouts = [step.name for step in self.topology.steps if isinstance(step, Spout)]
+        if record.spout not in spouts:
+            hint = f"Spouts: {', '.join(spouts)}. {suggestion(record.spout, spouts)}"
+            raise LedgerError(80, f"there is no spout '{record.spout}'", hint=hint.rstrip())
+        logs = Logs(self.topology, self.ledger.newest())
+        logs.refresh()
+        source = logs.sources[record.spout]
+        first, end = (ends.get(record.partition) for ends in (source.earliest(), source.latest()))
+        if end is None:
+            raise _no_record(record, f"its log has no partition {record.partition}")
+        if record.offset >= end:
+            raise _no_record(record, f"its log ends at {end}")
+        if first is not None and record.offset < first:
+            raise _no_record(record, f"its log has been removed up to {first}")
+
+    @contextlib.contextmanager
+    def _before(self, record: Record) -> Iterator[_Before]:
+        """What was live before the tick that read it."""
+        head = self.ledger.newest()
+        commit = self._reader_of(record)
+        if commit is None:
+            now = round(datetime.now(UTC).timestamp() * 1_000_000)
+            yield _Before(self.ledger, head, None, now, "it has not been read yet: this is what it would do now")
+            return
+        self._refuse_hole(record, commit)
+        base = self.ledger.at(commit.covers_from - 1)
+        if commit.covers_from == commit.commit:
+            with self.ledger.pinned(base.commit):
+                yield _Before(self.ledger, _with_steps(base, commit), commit, commit.now)
+            return
+        (one,) = committed_between(self.ledger, base.commit, commit.commit)
+        if not one.exact:
+            note = f"where ticks were cut is not known any more: `before` is the state at commit {base.commit}"
+            with self.ledger.pinned(base.commit):
+                yield _Before(self.ledger, base, commit, commit.now, note)
+            return
+        with self._rerun_to(record, base, one) as found:
+            yield found
+
+    @contextlib.contextmanager
+    def _rerun_to(self, record: Record, base: Live, one: Committed) -> Iterator[_Before]:
+        """Of commits that are kept as one: those before the tick that read the record are run again."""
+        states = self.topology.only(step.name for step in self.topology.steps if not isinstance(step, Sink))
+        with scratch_ledger(self.ledger, base) as scratch:
+            rerun = Rerun(self.spark, states, scratch, Logs(states, self.ledger.newest()))
+            for tick in one.ticks:
+                if (tick.end.offset(record.spout, record.partition) or 0) > record.offset:
+                    yield _Before(scratch, scratch.head, one.commit, tick.now)
+                    return
+                rerun.tick(tick)
+            raise AssertionError("its last tick has read the record")
+
+    def _reader_of(self, record: Record) -> Commit | None:
+        """The commit that read it; the newest one, where a rewind has let it be read again. None: not yet."""
+        found = None
+        for mark in self.ledger.marks():
+            if mark.end.get(record.spout, {}).get(str(record.partition), 0) <= record.offset:
+                break
+            found = mark.commit
+        return None if found is None else self.ledger.read_commit(found)
+
+    def _refuse_hole(self, record: Record, commit: Commit) -> None:
+        begin = commit.start.get(record.spout, {}).get(str(record.partition))
+        holes = commit.holes.get(record.spout, {}).get(str(record.partition), [])
+        why = next((hole.reason for hole in holes if hole.start <= record.offset < hole.end), None)
+        if why is not None or (begin is not None and record.offset < begin):
+            reason = f" ({why})" if why else ": it was there before the topology began"
+            raise LedgerError(
+                82, f"{record} was never read{reason}", hint="hailstorm status TARGET shows what was not."
+            )
+
+
+def _no_record(record: Record, why: str) -> LedgerError:
+    hint = "Offsets count from 0. See: hailstorm status APP, and for an embedded log: hailstorm log info PATH"
+    return LedgerError(81, f"there is no record {record}: {why}", hint=hint)
+
+
+def _at(clock: Clock, record: Record, offset: int) -> Clock:
+    """The clock with the record's partition at this offset."""
+    rows: Mapping[str, Mapping[int, int]] = clock.offsets
+    return Clock({**rows, record.spout: {**rows.get(record.spout, {}), record.partition: offset}})
+
+
+def _undue(live: Live) -> Live:
+    """The same, with nothing due."""
+    agendas = {table: END for shape in live.steps.values() for table in shape.agendas}
+    return msgspec.structs.replace(live, reached=agendas)
+
+
+def _with_steps(base: Live, commit: Commit) -> Live:
+    return base if commit.steps is None else msgspec.structs.replace(base, steps=commit.steps)
+
+
+def _row_of(state: State, hash_: int, key: Row) -> Row | None:
+    rows = state.hashed(hash_, hash_)
+    for row in [] if rows is None else rows.to_pylist():
+        if {name: row[name] for name in key} == key:
+            return {name: value for name, value in row.items() if name not in key and name != HASH}
+    return None

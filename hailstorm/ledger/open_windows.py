@@ -1,0 +1,71 @@
+"""Open windows of a fold whose windows share panes: merged when somebody reads them, because no row of them is kept.
+
+The step's shape says how windows lie, and of which native monoids the columns are. So it takes neither the app nor
+Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from hailstorm.algebra.known import native_monoid
+from hailstorm.clock.panes import Panes
+from hailstorm.clock.watermark import BEGINNING
+from hailstorm.clock.windows import Windows
+from hailstorm.columns import PANE, TIME, WINDOW_END, WINDOW_START
+from hailstorm.ledger.arrays import integers, numbers
+from hailstorm.ledger.commit import PanesShape
+from hailstorm.ledger.runs import key_numbers
+
+_STATE = "_state_"
+
+
+def open_windows(rows: pa.Table, by: Sequence[str], shape: PanesShape, watermark: int | None) -> pa.Table:
+    """The windows over these panes that end after the watermark, with their values as they are now."""
+    panes = Panes(Windows(shape.size, shape.every, shape.offset, shape.zone))
+    known, number = np.unique(integers(rows.column(PANE).combine_chunks()), return_inverse=True)
+    index, start, end = panes.windows_of(known)
+    still = end > (BEGINNING if watermark is None else watermark)
+    index, start, end = index[still], start[still], end[still]
+    counts = np.bincount(index, minlength=len(known))[number]
+    pane = np.repeat(np.arange(rows.num_rows), counts)
+    window = np.searchsorted(index, number)[pane] + np.arange(len(pane)) - np.repeat(np.cumsum(counts) - counts, counts)
+    keys = key_numbers(rows.select(list(by)), np.arange(rows.num_rows)) if by else np.zeros(rows.num_rows, np.int64)
+    order = np.lexsort((start[window], end[window], keys[pane]))
+    pane, window = pane[order], window[order]
+    same = [np.diff(column, prepend=BEGINNING) == 0 for column in (keys[pane], end[window], start[window])]
+    starts = np.flatnonzero(~(same[0] & same[1] & same[2]))
+    columns: dict[str, Any] = {name: rows.column(name).take(numbers(pane[starts])) for name in by}
+    columns[WINDOW_START] = numbers(start[window[starts]]).cast(TIME)
+    columns[WINDOW_END] = numbers(end[window[starts]]).cast(TIME)
+    for name, described in shape.monoids.items():
+        pieces = native_monoid(described.monoid).pieces(described.types).arrow
+        assert pieces is not None, "panes are of monoids that Arrow merges"
+        states = _states(rows, name).take(numbers(pane))
+        merged = states if not len(states) else merge_neighbours(states, starts, pieces.merge)
+        columns[name] = merged if pieces.present is None else pieces.present(merged)
+    return pa.table(columns)
+
+
+def _states(rows: pa.Table, name: str) -> pa.Array:
+    column = rows.column(_STATE + name)
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def merge_neighbours(states: pa.Array, starts: Any, merge: Any) -> pa.Array:
+    """The states of each group of neighbours, merged in pairs, and the results in pairs again."""
+    sizes = np.diff(np.append(starts, len(states)))
+    while (sizes > 1).any():
+        halves = (sizes + 1) // 2
+        ends = np.cumsum(halves)
+        within = np.arange(ends[-1]) - np.repeat(ends - halves, halves)
+        left = np.repeat(starts, halves) + 2 * within
+        alone = 2 * within + 1 >= np.repeat(sizes, halves)
+        right = pa.array(np.where(alone, 0, left + 1), mask=alone)
+        states = merge(states.take(pa.array(left)), states.take(right))
+        starts, sizes = ends - halves, halves
+    return states

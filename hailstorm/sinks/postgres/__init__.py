@@ -1,0 +1,1 @@
+"""PostgreSQL as a sink: tables, COPY, and what its errors mean."""

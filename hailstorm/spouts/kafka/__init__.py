@@ -1,0 +1,1 @@
+"""Kafka as a log: topics, clients, and the reader that runs in tasks."""

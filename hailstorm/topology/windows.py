@@ -1,0 +1,153 @@
+"""Windows and sessions of a stream, as a user declares them: `stream.window("1 hour").fold(...)`.
+
+`Windowed` and `Sessions` are what stands between the two calls; `.fold` adds the step. What a window is, is in
+clock/windows.py; when it closes and what is late, in engine/stages/windows.py.
+"""
+
+from __future__ import annotations
+
+import zoneinfo
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hailstorm.algebra.monoid import AnyMonoid
+from hailstorm.clock.windows import Closing, Late, Windows
+from hailstorm.columns import WINDOW_END, WINDOW_START
+from hailstorm.errors import Location, suggestion
+from hailstorm.topology import checks, mistakes
+from hailstorm.topology.durations import milliseconds
+from hailstorm.topology.folding import fold_key, folded_columns
+from hailstorm.topology.step import Spout, Step, WindowedFold
+
+if TYPE_CHECKING:
+    from hailstorm.topology.stream import Stream
+    from hailstorm.topology.table import Table
+    from hailstorm.topology.topology import Topology
+
+_MANY = 1_000  # windows that one row is in
+
+
+@dataclass(frozen=True)
+class Windowed:
+    """A stream cut into windows, or sessions. `.fold(...)` says what to keep of each."""
+
+    stream: Stream
+    windows: Windows | None  # None: sessions
+    gap: int  # of sessions, in microseconds
+    closing: Closing
+
+    def fold(
+        self,
+        name: str,
+        /,
+        *,
+        by: str | Sequence[str] | None = None,
+        columns: Mapping[str, AnyMonoid] | None = None,
+        **monoids: AnyMonoid,
+    ) -> Table:
+        """State by key and window: the `by` columns, `window_start`, `window_end`, and one column per monoid."""
+        at = Location.of_caller()
+        source = self.stream.step
+        check_has_time(self.stream.topology, name, source, at)
+        if source.is_table and self.windows is None:
+            advice = f"Cut the rows that '{source.name}' is made of, or read its changes with .sql(...) first."
+            raise mistakes.wrong_argument(
+                name, f"cuts the table '{source.name}' into sessions, which are of streams", advice, at
+            )
+        given = fold_key(name, by, source, at)
+        for taken in (WINDOW_START, WINDOW_END):
+            if taken in given:
+                raise mistakes.bad_key(name, taken, "the windows of this step have a column of that name", at)
+        key = (*given, WINDOW_START, WINDOW_END)
+        made = checks.all_columns(name, columns, monoids, at)
+        folded = folded_columns(name, given, made, source, at, (WINDOW_START, WINDOW_END))
+        step = WindowedFold(
+            name,
+            at,
+            (self.stream.name,),
+            folded.schema,
+            key,
+            True,
+            monoids=folded.monoids,
+            windows=self.windows,
+            gap=self.gap,
+            closing=self.closing,
+            source_schema=source.schema,
+        )
+        return self.stream.topology.add_table(step)
+
+
+def windowed(
+    stream: Stream,
+    size: object,
+    every: object,
+    emit: object,
+    late: object,
+    keep: object,
+    offset: object,
+    zone: object,
+    at: Location,
+) -> Windowed:
+    what = f"of a window of '{stream.name}'"
+    length = _positive(size, f"the size {what}", at)
+    step = length if every is None else _positive(every, f"`every` {what}", at)
+    moved = milliseconds(offset, f"the offset {what}", at) * 1000
+    windows = Windows(length, step, moved, _zone(zone, what, at))
+    if not windows.fits_its_zone():
+        why = f"windows of '{stream.name}' neither divide an hour nor are they whole hours"
+        advice = "In a zone with summer time they would come apart when its clocks change. Take UTC, or another size."
+        raise mistakes.bad_window(why, advice, at)
+    if windows.at_most > _MANY:
+        why = f"every row of '{stream.name}' would be in {windows.at_most:,} windows"
+        raise mistakes.bad_window(why, f"Let them begin less often; at most {_MANY:,} is allowed.", at)
+    return Windowed(stream, windows, 0, _closing(stream.name, emit, late, keep, what, at))
+
+
+def sessions(stream: Stream, gap: object, emit: object, late: object, keep: object, at: Location) -> Windowed:
+    what = f"of a session of '{stream.name}'"
+    return Windowed(
+        stream, None, _positive(gap, f"the gap {what}", at), _closing(stream.name, emit, late, keep, what, at)
+    )
+
+
+def check_has_time(topology: Topology, name: str, step: Step, at: Location) -> None:
+    """Refuse a step without event time: whatever waits for time would wait for ever."""
+    for spout in _spouts(topology, step):
+        if spout.event_time is None and not spout.source.has_time:
+            raise mistakes.no_event_time(name, spout.name, at)
+
+
+def _spouts(topology: Topology, step: Step) -> list[Spout]:
+    if isinstance(step, Spout):
+        return [step]
+    return [spout for name in step.inputs for spout in _spouts(topology, topology.step(name))]
+
+
+def _closing(name: str, emit: object, late: object, keep: object, what: str, at: Location) -> Closing:
+    if emit not in ("updates", "final"):
+        raise mistakes.bad_option(name, "emit", emit, ("updates", "final"), at)
+    if late not in ("correct", "side", "drop"):
+        raise mistakes.bad_option(name, "late", late, ("correct", "side", "drop"), at)
+    kept = milliseconds(keep, f"`keep` {what}", at) * 1000
+    return Closing("final" if emit == "final" else "updates", _late(late), kept)
+
+
+def _late(late: object) -> Late:
+    return "correct" if late == "correct" else "side" if late == "side" else "drop"
+
+
+def _positive(text: object, what: str, at: Location) -> int:
+    found = milliseconds(text, what, at) * 1000
+    if found <= 0:
+        raise mistakes.bad_window(f"{what} is {text!r}", "It must be longer than nothing: '1 hour'.", at)
+    return found
+
+
+def _zone(zone: object, what: str, at: Location) -> str:
+    try:
+        zoneinfo.ZoneInfo(str(zone))
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        near = suggestion(str(zone), zoneinfo.available_timezones())
+        raise mistakes.bad_window(f"the zone {what} is {zone!r}, which does not exist", near, at) from None
+    return "UTC" if zone in ("UTC", "Etc/UTC", "Z") else str(zone)

@@ -1,0 +1,49 @@
+"""A resident worker on a cluster of two executors, one of which is killed. Run as a process of its own: it is a Spark
+application of its own. Says how each tick was run, and what there is in the end, as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import hailstorm as hs
+from hailstorm.engine.spark.session import start_session
+from hailstorm.testing import Driver
+
+storm = hs.Topology("cluster")
+rows = storm.spout("rows", hs.Log("x"), schema="word STRING")
+rows.fold("counts", by="word", n=hs.count())
+
+
+def parent(process: int) -> int:
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def main() -> None:
+    spark = start_session("cluster", master="local-cluster[2,1,1024]", conf={"spark.executor.memory": "512m"})
+    ways = []
+    with Driver(storm, spark, tasks=(0,)) as driver:
+
+        def tick() -> None:
+            driver.feed("rows", [{"word": "hail"}] * 10)
+            driver.advance()
+            ways.append(driver._negotiator._last.way)
+
+        tick()
+        driver._negotiator._insists = False  # from here on it is as in a run: nobody waits for a worker
+        worker = driver._negotiator._resident()
+        assert worker is not None
+        daemon = parent(worker.process)
+        for process in (parent(daemon), daemon, worker.process):  # all that an executor's machine takes with it
+            os.kill(process, signal.SIGKILL)
+        tick()
+        assert driver._negotiator._resident(wait=True) is not None
+        tick()
+        print(json.dumps({"ways": ways, "counts": driver.table("counts")}))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""kill -9 while the ledger is in an object store that throttles, cuts connections and loses answers: the judge finds
+the same as in a folder. Drivers and workers come through a proxy that is unkind to every twentieth request."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.judge import judge, judge_the_end
+from tests.chaos.jvm import WarmJvm
+from tests.chaos.world import World
+from tests.connectors.servers.s3 import BUCKET, SECRET, S3Server, UnkindProxy, known_here
+
+pytest.importorskip("obstore")
+pytestmark = [pytest.mark.chaos, pytest.mark.spark]
+
+KINDS = ("503", "cut", "lost", "503 after", "late")
+
+
+@pytest.fixture(scope="module")
+def far_world(tmp_path_factory: pytest.TempPathFactory, jvm: WarmJvm, s3_server: S3Server) -> Iterator[World]:
+    folder = tmp_path_factory.mktemp("far")
+    chance = random.Random(3)
+    with UnkindProxy.to(s3_server.port) as proxy, known_here(s3_server.environment(), folder / "judge"):
+        proxy.fault = lambda method, path: chance.choice(KINDS) if chance.random() < 0.05 else None
+        environment = {**s3_server.environment(proxy.port), "HAILSTORM_CACHE": str(folder / "cache")}
+        world = World(folder, 7, jvm, f"s3://{BUCKET}/{uuid.uuid4().hex}", environment)
+        world.feed(300)
+        yield world
+        world.close()
+
+
+@pytest.mark.parametrize("point", ["before-commit:3", "after-commit:2", "during-delivery:2", "during-compaction"])
+def test_a_kill_at_a_fault_point_loses_and_doubles_nothing(far_world: World, point: str) -> None:
+    with far_world.feeding():
+        far_world.killed_itself(far_world.start(fault=point))
+    judge(far_world)
+
+
+def test_a_kill_at_a_random_moment_and_an_empty_cache_lose_and_double_nothing(far_world: World) -> None:
+    with far_world.feeding():
+        driver = far_world.start()
+        far_world.wait_for_commits(driver, 4)
+        far_world.kill(driver)
+    judge(far_world)
+    cache = Path(far_world.environment["HAILSTORM_CACHE"])
+    assert cache.exists() and not far_world.ledger.exists(), "this machine keeps copies, and nothing else"
+    cache.rename(cache.with_name("lost"))  # the next run is on another machine
+    far_world.run()
+    judge_the_end(far_world)
+    # Not Spark's own words at the start, which are in the driver's output only when it fails.
+    said = "".join(far_world.said(driver) for driver in far_world.drivers)
+    assert SECRET not in said
+    assert not any(SECRET in path.read_text(errors="replace") for path in far_world.folder.rglob("spark.log*"))
+    assert not any(SECRET.encode() in (far_world.store.get(file.name) or b"") for file in far_world.store.files(""))

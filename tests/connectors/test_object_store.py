@@ -1,0 +1,173 @@
+"""The store over the wire, as S3 speaks it: where a server throttles, cuts and forgets to answer, nothing is lost or
+doubled; and no key of ours is in anything that a person reads."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from hailstorm.errors import FencedError, LedgerError
+from hailstorm.ledger.copying import copy_ledger
+from hailstorm.ledger.ledger import Ledger, next_commit
+from hailstorm.ledger.stores import cache_folder, open_store
+from hailstorm.ledger.stores import objects as module
+from hailstorm.ledger.stores.objects import ObjectStore
+from tests.connectors.servers.s3 import BUCKET, SECRET, S3Server, UnkindProxy, known_here
+
+pytest.importorskip("obstore")
+
+_places = itertools.count(1)
+
+
+@pytest.fixture
+def proxy(s3_server: S3Server, tmp_path: Path) -> Iterator[UnkindProxy]:
+    with UnkindProxy.to(s3_server.port) as proxy, known_here(s3_server.environment(proxy.port), tmp_path):
+        yield proxy
+
+
+@pytest.fixture
+def address() -> str:
+    return f"s3://{BUCKET}/storm {next(_places)}/ledger"
+
+
+@pytest.fixture
+def store(proxy: UnkindProxy, address: str) -> ObjectStore:
+    return ObjectStore.at(address)
+
+
+def once(proxy: UnkindProxy, kind: str, method: str, times: int = 1) -> None:
+    """The next request of this method suffers."""
+    left = [kind] * times
+    proxy.fault = lambda verb, path: left.pop() if left and verb == method else None
+
+
+def test_files_come_and_go(store: ObjectStore) -> None:
+    assert (store.list(""), store.get("a"), store.size("a")) == ([], None, None)
+    store.put("state/ünï cöde/a.parquet", b"abc")
+    store.put("state/b.parquet", b"d")
+    assert {(file.name, file.bytes) for file in store.files("state")} == {
+        ("state/ünï cöde/a.parquet", 3),
+        ("state/b.parquet", 1),
+    }
+    assert (store.list("state"), store.list("sta")) == (["b.parquet", "ünï cöde"], [])
+    store.link("state/b.parquet", "delta/b.parquet")
+    store.delete("state/b.parquet")
+    store.delete("state/b.parquet")
+    store.delete_folder("state")
+    assert [file.name for file in store.files("")] == ["delta/b.parquet"]
+
+
+def test_of_many_writers_exactly_one_creates_a_file(store: ObjectStore) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        for number in range(5):
+            name = f"commits/{number}"
+            won = list(pool.map(store.put_if_absent, [name] * 8, [b"%d" % writer for writer in range(8)]))
+            assert won.count(True) == 1
+            assert store.get(name) == b"%d" % won.index(True)
+
+
+def test_a_large_file_goes_in_parts_and_comes_back_in_parts(store: ObjectStore, proxy: UnkindProxy) -> None:
+    data = bytes(range(256)) * (12 << 12)  # 12 MiB
+    assert store.write("state/large.parquet", lambda sink: sink.write(data)) == len(data)
+    assert any("partNumber=2" in path for _, path in proxy.seen)
+    proxy.seen.clear()
+    with store.open("state/large.parquet") as source:
+        assert source.read_at(100, 7 << 20) == data[7 << 20 :][:100]
+    assert len(proxy.seen) == 2, "one question for the size, and one for the part"
+    assert store.get("state/large.parquet") == data
+
+
+@pytest.mark.parametrize("kind", ["503", "cut", "lost", "503 after", "late"])
+def test_what_fails_in_passing_is_asked_again(store: ObjectStore, proxy: UnkindProxy, kind: str) -> None:
+    for method, act in (
+        ("PUT", lambda: store.put("a/b", b"x")),
+        ("PUT", lambda: store.write("a/c", lambda sink: sink.write(b"y"))),
+        ("GET", lambda: store.get("a/b")),
+        ("GET", lambda: store.list("a")),
+        ("HEAD", lambda: store.size("a/b")),
+        ("DELETE", lambda: store.delete("a/c")),
+    ):
+        once(proxy, kind, method, times=1 if kind == "late" else 2)
+        act()
+    assert (store.get("a/b"), store.list("a")) == (b"x", ["b"])
+
+
+@pytest.mark.parametrize("kind", ["503", "cut", "lost", "503 after"])
+def test_a_file_whose_answer_was_lost_is_still_ours(store: ObjectStore, proxy: UnkindProxy, kind: str) -> None:
+    once(proxy, kind, "PUT", times=2)
+    assert store.put_if_absent("commits/1.json", b"ours")
+    once(proxy, kind, "PUT", times=2)
+    assert not store.put_if_absent("commits/1.json", b"theirs")
+    assert store.get("commits/1.json") == b"ours"
+
+
+@pytest.mark.parametrize("kind", ["503", "cut", "lost", "503 after"])
+def test_a_commit_whose_answer_was_lost_happened_once(address: str, proxy: UnkindProxy, kind: str) -> None:
+    ledger, other = Ledger(address, create=True), Ledger(address)
+    once(proxy, kind, "PUT", times=3)
+    ledger.commit(next_commit(ledger.head, "tick", ledger.epoch, datetime.now(UTC)))
+    assert (ledger.head.commit, ledger.newest().commit) == (1, 1)
+    once(proxy, kind, "PUT")
+    with pytest.raises(FencedError):
+        other.commit(next_commit(other.head, "tick", other.epoch, datetime.now(UTC)))
+
+
+def test_a_store_that_stays_away_is_an_error_that_says_so(
+    address: str, proxy: UnkindProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SECONDS", 0.5)
+    store = ObjectStore.at(address)
+    proxy.fault = lambda method, path: "503"
+    for act in (lambda: store.get("a"), lambda: store.put_if_absent("a", b""), lambda: store.put("a", b"")):
+        with pytest.raises(OSError, match="does not answer as it should: 503 SlowDown"):
+            act()
+    proxy.fault = lambda method, path: "cut"
+    with pytest.raises(OSError, match="cannot be reached"):
+        store.get("a")
+
+
+def test_what_a_store_refuses_is_told_without_keys(
+    address: str, proxy: UnkindProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SECONDS", 0.5)
+    nowhere = ObjectStore.at("s3://no-such-bucket/ledger")
+    for act in (lambda: nowhere.list(""), lambda: nowhere.put("a", b""), lambda: nowhere.put_if_absent("a", b"")):
+        with pytest.raises(OSError) as told:
+            act()
+        assert "no-such-bucket" in str(told.value)
+        assert not any(word in str(told.value) for word in (SECRET, "AWS4", "Signature", "http", "RequestId"))
+        assert told.value.__cause__ is None and told.value.__suppress_context__
+    with pytest.raises(LedgerError, match=r"'s3://no-such-bucket/ledger' cannot be opened"):
+        Ledger("s3://no-such-bucket/ledger", create=True)
+
+
+def test_who_is_nobody_is_told_so() -> None:
+    asked = ValueError("Error performing PUT http://169.254.169.254/latest/api/token: 403")
+    assert module._said(asked).startswith("there are no credentials in the environment")
+
+
+def test_a_ledger_is_copied_there_and_back(proxy: UnkindProxy, address: str, tmp_path: Path) -> None:
+    chance = random.Random(5)
+    proxy.fault = lambda method, path: chance.choice(["503", "cut", "lost", None, None, None, None, None])
+    ledger = Ledger(tmp_path / "near", create=True)
+    for _ in range(5):
+        ledger.commit(next_commit(ledger.head, "tick", ledger.epoch, datetime.now(UTC)))
+    assert copy_ledger(ledger, address).commit == 5
+    ledger.commit(next_commit(ledger.head, "tick", ledger.epoch, datetime.now(UTC)))
+    assert copy_ledger(ledger, address).files == 1
+    assert copy_ledger(Ledger(address), str(tmp_path / "back")).commit == 6
+    back = Ledger(tmp_path / "back")
+    assert (back.id, back.head, list(back.commits())) == (ledger.id, ledger.head, list(ledger.commits()))
+
+
+def test_a_ledger_finds_its_copies_again_and_shares_them_with_nobody(proxy: UnkindProxy, address: str) -> None:
+    first, second = Ledger(address, create=True), Ledger(f"{address}-2", create=True)
+    assert Ledger(address).cache.folder == first.cache.folder != second.cache.folder
+    assert cache_folder(f"{address}-copy", first.id) != first.cache.folder
+    assert open_store(address) is open_store(address + "/"), "one set of connections for each process"

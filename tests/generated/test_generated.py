@@ -1,0 +1,36 @@
+"""Random topologies over random rows are what a Spark batch query over all input says, whatever happens on the way.
+
+`python -m tests.generated` runs more of them; README of it all is cases.py (what is drawn) and steps.py (how a kind of
+step is added).
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.generated import looking_back
+from tests.generated.campaign import campaign
+
+FIRST, CASES, AT_ONCE = 1_000, 60, 10
+
+
+@pytest.mark.parametrize("first", range(FIRST, FIRST + CASES, AT_ONCE))
+def test_drawn_topologies_equal_a_batch_over_all_input(spark: SparkSession, tmp_path: Path, first: int) -> None:
+    assert campaign(spark, range(first, first + AT_ONCE), tmp_path).failures == {}
+
+
+@pytest.mark.soak
+def test_drawn_topologies_equal_a_batch_over_all_input_for_hours(spark: SparkSession, tmp_path: Path) -> None:
+    seconds = float(os.environ["HAILSTORM_SOAK"])
+    assert campaign(spark, range(1_000_000, 2_000_000), tmp_path, seconds).failures == {}
+
+
+@pytest.mark.parametrize("first", [31, 33])
+def test_drawn_topologies_stand_up_to_an_audit_and_a_replay(spark: SparkSession, first: int) -> None:
+    for case in itertools.islice(looking_back.usable(first), 2):
+        assert looking_back.differences(case, spark) == [], f"seed {case.seed}"

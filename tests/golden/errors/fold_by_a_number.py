@@ -1,0 +1,5 @@
+import hailstorm as hs
+
+storm = hs.Topology("trending")
+tweets = storm.spout("tweets", hs.Log("data/tweets"), schema="user STRING, likes INT")
+tweets.fold("counts", by=5, n=hs.count())

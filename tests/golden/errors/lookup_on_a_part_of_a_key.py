@@ -1,0 +1,9 @@
+import hailstorm as hs
+
+storm = hs.Topology("shop")
+orders = storm.spout("orders", hs.Log("data/orders"), schema="id INT, item STRING, price INT, at TIMESTAMP")
+views = storm.spout("views", hs.Log("data/views"), schema="item STRING, user STRING, at TIMESTAMP")
+prices = storm.table(
+    "prices", hs.Log("data/prices"), schema="item STRING, shop STRING, price INT", key=["item", "shop"]
+)
+orders.lookup("priced", prices, on="item")

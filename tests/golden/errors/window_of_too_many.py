@@ -1,0 +1,5 @@
+import hailstorm as hs
+
+storm = hs.Topology("clicks")
+clicks = storm.spout("clicks", hs.Log("data/clicks"), schema="user STRING, at TIMESTAMP", event_time="at")
+clicks.window("1 day", every="1 second").fold("many", by="user", n=hs.count())

@@ -1,0 +1,109 @@
+"""Plans as text: what a topology becomes, prepared (one task) and planned (two). No job is run.
+
+A reviewer sees in the diff when a change of the compiler adds a wave, a pass or a stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import hailstorm as hs
+from hailstorm.engine.plan.compiler import compile_topology
+from hailstorm.examples import junctions, trending
+
+FOLDER = Path(__file__).parent / "plans"
+
+
+def spout(storm: hs.Topology, name: str = "orders") -> hs.Stream:
+    return storm.spout(name, hs.Log(name), schema="shop STRING, item STRING, price BIGINT, at TIMESTAMP")
+
+
+def fold_of_a_fold() -> hs.Topology:
+    """The second fold can take rows back, the third cannot: a maximum needs its members."""
+    storm = hs.Topology("fold-of-a-fold")
+    items = spout(storm).fold("items", by="item", n=hs.count())
+    items.fold("how_often", by="n", items=hs.count())
+    items.fold("most", n=hs.max("n"))
+    return storm
+
+
+def diamond() -> hs.Topology:
+    """One spout, two ways, one union: the log is read once."""
+    storm = hs.Topology("diamond")
+    orders = spout(storm)
+    cheap = orders.where("cheap", "price < 10")
+    dear = orders.where("dear", "price >= 10")
+    cheap.union("both", dear).fold("count", by="shop", n=hs.count())
+    return storm
+
+
+def union_of_spouts() -> hs.Topology:
+    storm = hs.Topology("union-of-spouts")
+    spout(storm, "here").union("both", spout(storm, "there")).sink("out", hs.Console())
+    return storm
+
+
+def table_of_a_table() -> hs.Topology:
+    """`where` and `select` of a table keep its changes exact."""
+    storm = hs.Topology("table-of-a-table")
+    shops = spout(storm).fold("shops", by="shop", sold=hs.sum("price"))
+    shops.where("large", "sold > 100").select("rounded", hundreds="sold div 100").sink("out", hs.Console())
+    return storm
+
+
+def top_of_an_expression() -> hs.Topology:
+    storm = hs.Topology("top-of-an-expression")
+    spout(storm).fold("items", by="item", n=hs.count(), price=hs.max("price")).top("dearest", 3, by="n * price")
+    return storm
+
+
+def only_in_the_jvm() -> hs.Topology:
+    """Expressions, SQL and a sketch that Arrow does not compute as Spark does: each ends the Python pass."""
+    storm = hs.Topology("only-in-the-jvm")
+    named = spout(storm).select("named", shop="soundex(shop)", item="item")
+    named.sql("some", "SELECT shop, item FROM named WHERE item RLIKE '^[a-m]'").fold(
+        "items", by="shop", items=hs.count_distinct("item")
+    )
+    return storm
+
+
+def groupings() -> hs.Topology:
+    """How tuples reach tasks, and what a Python function over batches costs."""
+    storm = hs.Topology("groupings")
+    orders = spout(storm)
+    orders.bolt(_same, name="by_shop", returns="item STRING", grouping=hs.fields("shop")).sink("a", hs.Console())
+    orders.bolt(_same, name="to_all", returns="item STRING", grouping=hs.everyone(2)).sink("b", hs.Console())
+    orders.arrow("batches", _same, returns="item STRING").sink("c", hs.Console())
+    return storm
+
+
+def _same(rows: Any) -> Any:
+    return rows
+
+
+TOPOLOGIES: dict[str, Callable[[], hs.Topology]] = {
+    "trending": lambda: trending.storm,
+    "junctions": lambda: junctions.storm,
+    "fold-of-a-fold": fold_of_a_fold,
+    "diamond": diamond,
+    "union-of-spouts": union_of_spouts,
+    "table-of-a-table": table_of_a_table,
+    "top-of-an-expression": top_of_an_expression,
+    "only-in-the-jvm": only_in_the_jvm,
+    "groupings": groupings,
+}
+
+
+@pytest.mark.parametrize("name", TOPOLOGIES)
+def test_what_a_topology_becomes(name: str, spark: SparkSession, golden: Callable[[Path, str], None]) -> None:
+    plans = [compile_topology(spark, TOPOLOGIES[name](), tasks).text() for tasks in (1, 2)]
+    golden(FOLDER / f"{name}.txt", "\n\n".join(plans))
+
+
+def test_there_is_no_plan_of_topologies_that_are_gone() -> None:
+    assert {file.stem for file in FOLDER.iterdir()} == set(TOPOLOGIES)

@@ -1,0 +1,32 @@
+"""A topology that runs for long uses no more memory, disk or files than at the beginning.
+
+These have tiers of seconds. The long forms, which `make soak` runs, have the default settings, and are drawn.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.soak.soak import FORMS, Soak, read_samples
+from hailstorm.ledger.reader import open_ledger
+
+QUICK = (sys.executable, str(Path(__file__).parent / "quick_process.py"))
+TIERS = {"retention": "3 seconds, 10 seconds: 1 second, rest: none", "publish": "500 ms"}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("form", FORMS)
+def test_for_half_a_minute(form: str, tmp_path: Path) -> None:
+    soak = Soak(form, tmp_path, 35.0, TIERS | {"latency": "500 ms"}, QUICK)
+    samples = soak.run(lambda sample: None)
+    assert len(samples) > 12
+    # Half a minute on a busy machine tells little of trends; that history goes again, it does tell.
+    made, kept = samples[-1].commit, len(list(open_ledger(tmp_path / "ledger").commits()))
+    assert made < 60 or kept < made
+    assert read_samples(soak.file)[-1].commit == samples[-1].commit
+    reader = open_ledger(tmp_path / "ledger")
+    total = sum(row["n"] for row in reader.state("counts").arrow().to_pylist())
+    assert total == sum(reader.live().clock["numbers"].values()), "and it has counted right"

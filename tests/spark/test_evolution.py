@@ -1,0 +1,98 @@
+"""A topology that has changed since its last run: what may go on, and what is said of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import hailstorm as hs
+from hailstorm.engine.negotiator import Negotiator
+from hailstorm.engine.progress import Progress
+from hailstorm.errors import RunError
+from hailstorm.ledger.ledger import Ledger
+from hailstorm.spouts.log import Log
+
+Run = Callable[[hs.Topology], tuple[str, ...]]
+
+
+@pytest.fixture
+def run(spark: SparkSession, tmp_path: Path) -> Run:
+    """Run a topology over all that its log holds, and give what was said about its difference to the one before."""
+
+    def run(storm: hs.Topology) -> tuple[str, ...]:
+        told: list[Progress] = []
+        ledger = Ledger(tmp_path / "ledger", create=True)
+        negotiator = Negotiator(spark, storm, ledger, ways=(1,), on_progress=told.append)
+        try:
+            negotiator.start()
+            while negotiator.tick():
+                pass
+        finally:
+            negotiator.fail()
+        return told[-1].notes
+
+    Log(tmp_path / "log").create(1).append([{"k": 1, "n": 2}, {"k": 2, "n": 3}])
+    return run
+
+
+def counting(tmp_path: Path, schema: str = "k INT, n INT", key: str = "k", factor: int = 1) -> hs.Topology:
+    storm = hs.Topology("counting")
+    rows = storm.spout("rows", hs.Log(tmp_path / "log"), schema=schema)
+
+    def scaled(row: Any) -> dict[str, Any]:
+        return {"n": row.n * factor}
+
+    rows.bolt(scaled, name="scaled", returns="n INT").fold("total", n=hs.sum("n"))
+    rows.select("keyed", k=key).fold("counts", by="k", n=hs.count())
+    return storm
+
+
+@pytest.mark.parametrize(
+    "changed", [{"schema": "k BIGINT, n INT"}, {"key": "CAST(k AS BIGINT)"}], ids=["a column", "an expression"]
+)
+def test_a_key_of_another_type_is_refused_and_no_key_starts_again(
+    run: Run, tmp_path: Path, changed: dict[str, str]
+) -> None:
+    run(counting(tmp_path))
+    with pytest.raises(RunError, match="'counts' has another key than its state: 'k' was INT, and is BIGINT"):
+        run(counting(tmp_path, **changed))
+
+
+def test_the_start_says_the_whole_difference_also_of_a_bolt_above_state(run: Run, tmp_path: Path) -> None:
+    assert run(counting(tmp_path)) == ()
+    assert run(counting(tmp_path)) == ()
+    edited = counting(tmp_path, factor=2)
+    edited.spout("others", hs.Log(tmp_path / "log"), schema="n INT").fold("more", n=hs.count())
+    assert run(edited) == (
+        "'others' is new: it starts from now",
+        "'more' is new: it starts from now",
+        "'scaled' has changed: what 'total' made with the old code stays; from now on it is the new",
+    )
+    assert run(counting(tmp_path, factor=2)) == ("'others' was removed", "'more' was removed")
+
+
+def test_the_start_says_which_tables_a_new_step_knows_only_from_now_on(run: Run, tmp_path: Path) -> None:
+    def joined(edited: bool) -> hs.Topology:
+        storm = hs.Topology("joined")
+        rows = storm.spout("rows", hs.Log(tmp_path / "log"), schema="k INT, n INT")
+        counts, sums = rows.fold("counts", by="k", n=hs.count()), rows.fold("sums", by="k", s=hs.sum("n"))
+        if edited:
+            counts.where("many", "n > 0").join("both", sums, on="k")
+            rows.lookup("asked", sums, on="k").fold("answers", n=hs.count())
+            counts.top("most", 3, by="n")
+        return storm
+
+    hs.Log(tmp_path / "log").append([{"k": 1, "n": 2}])
+    run(joined(False))
+    from_now = "it knows only what changes from now on; with --recompute"
+    assert run(joined(True)) == (
+        "'many' is new: it starts from now",
+        f"'both' is new: of 'counts' and 'sums' {from_now} both it gets all that was",
+        f"'asked' is new: of 'sums' {from_now} asked it gets all that was",
+        "'answers' is new: it starts from now",
+        "'most' is new: it starts from now",
+    )

@@ -1,0 +1,133 @@
+"""Reruns: what was committed comes out again, from any commit, whatever kind of state it is."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from hailstorm.clock.clock import Clock
+from hailstorm.history.audit import Audit
+from hailstorm.history.committed import tick_of
+from hailstorm.history.moments import moment_of
+from hailstorm.history.replay import Replay
+from hailstorm.history.rerun import rerun
+from hailstorm.history.state_at import state_at
+from hailstorm.ledger import vacuum
+from hailstorm.ledger.ledger import Ledger
+from hailstorm.ledger.reader import State
+from hailstorm.testing import Driver
+from hailstorm.topology.retention import read_retention
+from tests.spark.time_machine import START, STEPS, everything, feed, shown
+
+Expected = dict[str, list[str]]  # the rows of some steps
+
+
+def files_of(ledger: Ledger) -> set[Path]:
+    return {path for part in ("commits", "outbox", "errors") for path in (ledger.root / part).rglob("*")}
+
+
+def test_a_rerun_from_any_commit_gives_the_state_of_every_later_one(spark: SparkSession) -> None:
+    chance = random.Random(7)
+    with Driver(everything(), spark) as driver:
+        feed(driver, chance, 8)
+        driver.complete()
+        ledger, last = driver.ledger, driver.ledger.head.commit
+        before = files_of(ledger)
+        commits = {commit.commit: commit for commit in ledger.commits()}
+        for _ in range(3):
+            first, until = sorted(chance.sample(range(1, last + 1), 2))
+            base = ledger.at(first)
+            ticks = [tick_of(commits[number]) for number in range(first + 1, until + 1)]
+            with rerun(spark, driver.topology.only(STEPS), ledger, base, ticks) as scratch:
+                assert scratch.head.commit == until
+                then = ledger.at(until)
+                assert scratch.head.reached == then.reached
+                assert {step: scratch.head.watermarks[step] for step in STEPS} == {
+                    step: then.watermarks[step] for step in STEPS
+                }
+                for step in STEPS:
+                    assert shown(State(scratch, scratch.head, step)) == shown(State(ledger, then, step)), (first, until)
+        assert not files_of(ledger) - before
+        assert not list((ledger.cache.folder / "history").glob("*"))
+
+
+def test_a_clock_inside_of_a_tick_is_answered_exactly(spark: SparkSession) -> None:
+    with Driver(everything(), spark) as driver:
+        chance = random.Random(3)
+        feed(driver, chance, 3, bad=False)
+        base = driver.ledger.head
+        rows = [{"u": key, "n": n, "at": "2026-01-01T00:01:00Z"} for n, key in enumerate("abcabc")]
+        driver.feed("clicks", rows)
+        driver.advance()
+        position = base.position().offsets["clicks"]
+        moment = moment_of(driver.ledger, Clock({"clicks": {0: position[0] + 4, 1: position[1]}}))
+        assert moment.base.commit == base.commit
+        with state_at(driver.topology, spark, driver.ledger, moment, "counts") as state:
+            got = {row["u"]: row["s"] for row in state.arrow().to_pylist()}
+        before = {row["u"]: row["s"] for row in State(driver.ledger, base, "counts").arrow().to_pylist()}
+        for row in rows[:4]:
+            before[str(row["u"])] = before.get(str(row["u"]), 0) + int(str(row["n"]))
+        assert got == before
+
+
+@pytest.fixture
+def thinned(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Driver, dict[int, Expected]]]:
+    """A ledger of which most commits are thinned out, and what was there at every one of them."""
+    for name, value in {"KEEP_LOOSE": 1, "PACK": 4, "MERGE": 2}.items():
+        monkeypatch.setattr(vacuum, name, value)
+    now = START + timedelta(hours=1)
+    with Driver(everything(), spark, now=now) as driver:
+        was: dict[int, Expected] = {}
+        chance = random.Random(17)
+        for tick in range(8):
+            feed(driver, chance, 1)
+            driver.advance_to(now + timedelta(seconds=tick))
+            for commit in driver.ledger.commits(max(was, default=0)):
+                live = driver.ledger.at(commit.commit)
+                was[commit.commit] = {
+                    step: shown(State(driver.ledger, live, step)) for step in ("counts", "per", "quiet")
+                }
+        driver.stop()
+        ledger = Ledger(driver.ledger.root)
+        later = now.timestamp() + 3600
+        work = vacuum.Vacuum(
+            ledger, read_retention("1 second, 12 hours: 4 seconds, rest: 4 seconds"), now=lambda: later
+        )
+        while work.work(whole=True):
+            pass
+        assert len([commit for commit in ledger.commits() if commit.first]) > 1
+        yield driver, was
+
+
+def test_what_was_thinned_out_is_had_again_as_long_as_its_ticks_are_known(
+    spark: SparkSession, thinned: tuple[Driver, dict[int, Expected]]
+) -> None:
+    driver, was = thinned
+    ledger = driver.ledger
+    kept = {commit.commit for commit in ledger.commits()}
+    gone = [number for number in was if number not in kept]
+    assert len(gone) > 3
+    for number in gone[::3]:
+        moment = moment_of(ledger, number)
+        assert not moment.is_kept
+        for step, rows in was[number].items():
+            with state_at(driver.topology, spark, ledger, moment, step) as state:
+                assert shown(state) == rows, (number, step)
+    (audited,) = Audit(spark, driver.topology, ledger, ledger.newest()).run(["quiet"])
+    assert (audited.by, audited.skipped, audited.comparison.different) == ("ticks", "", 0)
+    replayed = Replay(spark, driver.topology, ledger).run(ledger.at(min(kept)), max(kept))
+    assert not replayed.unlike
+
+    # Where ticks were cut is forgotten after a day. What does not depend on it is still there.
+    for name in ledger.store.list("commits"):
+        if name.endswith(".ticks"):
+            ledger.store.delete(f"commits/{name}")
+    (audited,) = Audit(spark, driver.topology, ledger, ledger.newest()).run(["quiet"])
+    assert "depends on where ticks were cut" in audited.skipped
+    (audited,) = Audit(spark, driver.topology, ledger, ledger.newest()).run(["counts"])
+    assert not audited.comparison.different

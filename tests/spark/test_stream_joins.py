@@ -1,0 +1,202 @@
+"""Joins of streams, all six kinds, against a join on paper that knows the watermark with which each row came."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import hailstorm as hs
+from hailstorm.ledger.compaction import compact
+from hailstorm.testing import Driver
+from tests.spark.test_tables import alternating
+
+Row = dict[str, Any]
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+KINDS = ("inner", "left", "right", "full", "semi", "anti")
+BEFORE, AFTER = 20, 50  # seconds
+SECOND = 1_000_000
+
+
+def at(second: float) -> datetime:
+    return BEGIN + timedelta(seconds=second)
+
+
+def joins() -> hs.Topology:
+    storm = hs.Topology("joins")
+    views = storm.spout(
+        "views", hs.Log("x"), schema="user STRING, ad INT, n INT, at TIMESTAMP", event_time="at", lateness="30 seconds"
+    )
+    clicks = storm.spout(
+        "clicks", hs.Log("x"), schema="who STRING, ad BIGINT, n INT, at TIMESTAMP", event_time="at", lateness="30 s"
+    )
+    for how in KINDS:
+        joined = views.join(
+            how, clicks, on={"user": "who", "ad": "ad"}, within=(f"{BEFORE} seconds", f"{AFTER} seconds"), how=how
+        )
+        joined.sink(f"to-{how}", hs.Console())
+        joined.late.sink(f"late-{how}", hs.Console())
+    return storm
+
+
+@dataclass
+class Paper:
+    """A join of two lists, row by row, with what is open by the watermark."""
+
+    rows: dict[str, list[Row]] = field(default_factory=lambda: {"views": [], "clicks": []})
+    late: Counter[Any] = field(default_factory=Counter)
+    pairs: list[tuple[Row, Row]] = field(default_factory=list)
+
+    def tick(self, views: list[Row], clicks: list[Row], watermark: int | None) -> None:
+        new = {"views": views, "clicks": clicks}
+        for side, rows in new.items():
+            for row in rows:
+                row["late"] = watermark is not None and bound(side, row) < watermark
+                if row["late"]:
+                    self.late[(side, row["n"])] += 1
+        fresh = {side: [row for row in rows if not row["late"]] for side, rows in new.items()}
+        opened = {
+            side: [row for row in rows if not row["late"] and (watermark is None or bound(side, row) >= watermark)]
+            for side, rows in self.rows.items()
+        }
+        self.pairs += [(v, c) for v in fresh["views"] for c in fresh["clicks"] + opened["clicks"] if match(v, c)]
+        self.pairs += [(v, c) for v in opened["views"] for c in fresh["clicks"] if match(v, c)]
+        for side, rows in new.items():
+            self.rows[side] += rows
+
+    def expected(self, how: str, watermark: int) -> Counter[Any]:
+        """Pairs, and rows without a match whose bound has passed: (n of the view, n of the click)."""
+        out: Counter[Any] = Counter()
+        met = {"views": {v["n"] for v, _ in self.pairs}, "clicks": {c["n"] for _, c in self.pairs}}
+        alone = {
+            side: [r["n"] for r in rows if not r["late"] and r["n"] not in met[side] and bound(side, r) < watermark]
+            for side, rows in self.rows.items()
+        }
+        if how in ("inner", "left", "right", "full"):
+            out.update((v["n"], c["n"]) for v, c in self.pairs)
+        if how == "semi":
+            out.update((n, None) for n in met["views"])
+        if how in ("left", "full", "anti"):
+            out.update((n, None) for n in alone["views"])
+        if how in ("right", "full"):
+            out.update((None, n) for n in alone["clicks"])
+        return out
+
+
+def bound(side: str, row: Row) -> int:
+    return micros(row) + (AFTER if side == "views" else BEFORE) * SECOND
+
+
+def micros(row: Row) -> int:
+    return int(row["time"].timestamp()) * SECOND
+
+
+def match(view: Row, click: Row) -> bool:
+    if None in (view["user"], view["ad"]) or (view["user"], view["ad"]) != (click["who"], click["ad"]):
+        return False
+    return -BEFORE * SECOND <= micros(click) - micros(view) <= AFTER * SECOND
+
+
+def draw(chance: random.Random, side: str, number: int, now: int) -> Row:
+    # Most within the lateness, some far behind it; times meet at whole seconds, so that bounds are met exactly.
+    second = now + chance.choice([0, 0, -5, -10, -30, -29, -60, -90, -150, 10])
+    who = chance.choice(["a", "a", "a", "b", None])
+    ad = chance.choice([1, 1, 2, None])
+    return {"user" if side == "views" else "who": who, "ad": ad, "n": number, "time": at(second)}
+
+
+def fed(row: Row) -> Row:
+    return {
+        **{name: value for name, value in row.items() if name not in ("time", "late")},
+        "at": row["time"].isoformat(),
+    }
+
+
+@pytest.mark.parametrize(("tasks", "seed"), [((1,), 1), ((1,), 2), ((2,), 3), ((1, 2), 4)])
+def test_every_kind_of_join_is_what_it_is_on_paper(spark: SparkSession, tasks: tuple[int, ...], seed: int) -> None:
+    chance, paper, number, now = random.Random(seed), Paper(), 0, 100
+    with alternating(Driver(joins(), spark, tasks=tasks)) as driver:
+        for tick in range(8):
+            watermark = driver.ledger.head.watermarks.get("inner", (None, None))[0]
+            new: dict[str, list[Row]] = {"views": [], "clicks": []}
+            for _ in range(chance.choice([2, 8, 14])):
+                side, number = chance.choice(["views", "clicks"]), number + 1
+                row = draw(chance, side, number, now)
+                new[side].append(row)
+                driver.feed(side, [fed(row)], partition=chance.randrange(2))
+            if tick == 4:
+                driver.crash(at="before-commit")
+            driver.advance()
+            paper.tick(new["views"], new["clicks"], watermark)
+            check(driver, paper, f"tick {tick}")
+            now += chance.choice([0, 10, 40])
+        driver.complete()
+        check(driver, paper, "at the end")
+        assert driver.ledger.head.late == sum(paper.late.values()) * len(KINDS) > 0
+
+
+def check(driver: Driver, paper: Paper, place: str) -> None:
+    for how in KINDS:
+        watermark = driver.ledger.head.watermarks.get(how, (None, None))[0]
+        found = Counter((row["n"], row.get("n_right")) for row in driver.rows(how))
+        assert found == paper.expected(how, -(1 << 62) if watermark is None else watermark), f"{place}: {how}"
+        late = Counter(
+            ("views", row["n"]) if row["n"] is not None else ("clicks", row["n_right"])
+            for row in driver.rows(f"{how}.late")
+        )
+        assert late == paper.late, f"{place}: late for {how}"
+
+
+def test_a_row_without_a_match_has_the_columns_of_its_own_side(spark: SparkSession) -> None:
+    with Driver(joins(), spark) as driver:
+        driver.feed("views", [{"user": "a", "ad": 1, "n": 1, "at": at(0).isoformat()}])
+        driver.feed("clicks", [{"who": "b", "ad": 2, "n": 2, "at": at(0).isoformat()}])
+        driver.complete()
+        full = sorted(driver.rows("full"), key=lambda row: row["user"])
+        assert full == [
+            {"user": "a", "ad": 1, "n": 1, "at": at(0), "n_right": None, "at_right": None},
+            {"user": "b", "ad": 2, "n": None, "at": None, "n_right": 2, "at_right": at(0)},
+        ]
+
+
+@pytest.mark.parametrize("tasks", [(1,), (2,)])
+def test_a_stream_joined_with_itself_pairs_each_row_with_itself_too(
+    spark: SparkSession, tasks: tuple[int, ...]
+) -> None:
+    storm = hs.Topology("selves")
+    views = storm.spout("views", hs.Log("x"), schema="user STRING, ad INT, n INT, at TIMESTAMP", event_time="at")
+    narrow = views.select("narrow", user="user", n="n")
+    narrow.join("self", narrow, on="user", within="20 seconds").sink("to-self", hs.Console())
+    with Driver(storm, spark, tasks=tasks) as driver:
+        for number, second in enumerate((0, 15, 30)):
+            driver.feed("views", [{"user": "a", "ad": 1, "n": number, "at": at(second).isoformat()}])
+            driver.advance()
+        pairs = sorted((row["n"], row["n_right"]) for row in driver.rows("self"))
+        assert pairs == [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2), (2, 1), (2, 2)]
+
+
+def test_what_is_past_leaves_the_state(spark: SparkSession) -> None:
+    storm = hs.Topology("past")
+    words = {"schema": "k INT, at TIMESTAMP", "event_time": "at"}
+    left = storm.spout("left", hs.Log("x"), **words)  # type: ignore[arg-type]
+    right = storm.spout("right", hs.Log("x"), **words)  # type: ignore[arg-type]
+    left.join("pairs", right, on="k", within="10 seconds", how="full").sink("out", hs.Console())
+    with Driver(storm, spark) as driver:
+        for hour in range(4):
+            for side in ("left", "right"):
+                rows = [{"k": n + 1000 * (side == "left"), "at": at(hour * 3600 + n).isoformat()} for n in range(50)]
+                driver.feed(side, rows)
+            driver.advance()
+        head, ledger = driver.ledger.head, driver.ledger
+        for table, key in head.steps["pairs"].tables.items():
+            change = compact(
+                ledger.store, ledger.cache, table, key, head.runs[table], ledger.stamp, everything=True,
+                past=head.reached.get(table),
+            )  # fmt: skip
+            assert change is not None
+            assert sum(run.rows for run in change.added) <= 50, table

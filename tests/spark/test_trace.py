@@ -1,0 +1,145 @@
+"""Trace: what one record became; and all records together account for every row of the state."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import hailstorm as hs
+from hailstorm.errors import HailstormError
+from hailstorm.history.makers import Makers
+from hailstorm.history.picture import mermaid, tree
+from hailstorm.history.trace import Record, Tracer
+from hailstorm.ledger.stores.store import read_table
+from hailstorm.testing import Driver
+from tests.spark.time_machine import everything, feed
+
+
+def untapped(driver: Driver) -> hs.Topology:
+    """The driver's topology, with its logs and without what captures everything."""
+    return driver.topology.only(step.name for step in driver.topology.steps if not step.name.startswith("tap-"))
+
+
+def test_the_traces_of_all_records_together_are_the_state(spark: SparkSession) -> None:
+    with Driver(everything(), spark) as driver:
+        feed(driver, random.Random(31), 3)
+        tracer = Tracer(spark, untapped(driver), driver.ledger)
+        totals: Counter[str] = Counter()
+        refused = 0
+        for partition, end in driver.ledger.head.position().offsets["clicks"].items():
+            for offset in range(end):
+                trace = tracer.trace(Record("clicks", partition, offset))
+                events = {
+                    step: [e for e in trace.events if e.step == step] for step in ("counts", "halves", "sessions")
+                }
+                letters = [event for event in events["halves"] if event.what == "letter"]
+                refused += len(letters)
+                for event in events["counts"]:
+                    assert event.after is not None
+                    totals[event.row["u"]] += event.after["s"] - (event.before or {"s": 0})["s"]
+                assert len(events["halves"]) == (1 if letters else 2)
+                assert events["sessions"]  # every record is in one
+        assert totals == Counter({row["u"]: row["s"] for row in driver.table("counts")})
+        assert refused == len(driver.errors())
+
+
+def words() -> hs.Topology:
+    storm = hs.Topology("words")
+    lines = storm.spout("lines", hs.Log("lines"), schema="text STRING")
+
+    @lines.bolt(returns="word STRING")
+    def split(line: hs.Row) -> list[dict[str, str]]:
+        return [{"word": word} for word in line.text.split()]
+
+    counts = split.fold("counts", by="word", n=hs.count())
+    counts.where("many", "n > 1").sink("board", hs.Console())
+    return storm
+
+
+def test_a_trace_is_a_tree_from_the_state_before_its_tick(spark: SparkSession) -> None:
+    with Driver(words(), spark) as driver:
+        driver.feed("lines", [{"text": "hail"}])
+        driver.advance()
+        driver.feed("lines", [{"text": "rain"}, {"text": "hail snow"}, "nonsense"])
+        driver.advance()
+        driver.feed("lines", [{"text": "hail"}])
+        tracer, topology = Tracer(spark, untapped(driver), driver.ledger), untapped(driver)
+        trace = tracer.trace(Record.parse("lines/0@2"))
+        counts = [event.json() for event in trace.events if event.step == "counts"]
+        assert [event.json() for event in trace.events if event.step != "counts"] == [
+            {"step": "lines", "tuple": {"text": "hail snow"}},
+            {"step": "split", "tuple": {"word": "hail"}},
+            {"step": "split", "tuple": {"word": "snow"}},
+            {"step": "many", "tuple": {"word": "hail", "n": 2, "_kind": "insert", "_old": None}},
+            {"step": "board", "output": {"word": "hail", "n": 2, "_kind": "insert", "_old": None}},
+        ]
+        assert sorted(counts, key=repr) == [
+            {"step": "counts", "key": {"word": "hail"}, "before": {"n": 1}, "after": {"n": 2}},
+            {"step": "counts", "key": {"word": "snow"}, "before": None, "after": {"n": 1}},
+        ]
+        assert "split  {" in tree(trace, topology)
+        assert mermaid(trace, topology).startswith('flowchart LR\n    subgraph s0 ["lines"]')
+        (letter,) = tracer.trace(Record("lines", 0, 3)).events
+        assert (letter.step, letter.what) == ("lines", "letter")
+        unread = tracer.trace(Record("lines", 0, 4))
+        assert unread.commit is None and unread.note
+        assert [event.after for event in unread.events if event.step == "counts"] == [{"n": 3}]
+        with pytest.raises(HailstormError, match=r"HS-LED-081.*no record lines/0@9"):
+            tracer.trace(Record("lines", 0, 9))
+        with pytest.raises(HailstormError, match=r"HS-LED-080.*no spout 'line'"):
+            tracer.trace(Record("line", 0, 9))
+
+
+@pytest.mark.parametrize("text", ["lines", "lines/0", "lines@3", "lines/x@3", "/0@1"])
+def test_what_is_no_record_is_said(text: str) -> None:
+    with pytest.raises(HailstormError, match="HS-CLI-085"):
+        Record.parse(text)
+
+
+def test_the_records_behind_a_key_and_behind_an_output_are_found(spark: SparkSession) -> None:
+    with Driver(everything(), spark) as driver:
+        feed(driver, random.Random(8), 4)
+        ledger, topology = driver.ledger, driver.topology
+        last = ledger.newest()
+        rows = {Record("clicks", row["_partition"], row["_offset"]): row for row in driver_records(driver)}
+        makers = Makers(spark, topology, ledger, ledger.at(0), last)
+        mine = {record for record, row in rows.items() if row["u"] == "c" and row["n"] != 13}
+        assert set(makers.of_key("counts", {"u": "c"})) == set(makers.of_key("best", {"u": "c"})) == mine
+        window = next(row for row in driver.table("per") if row["u"] == "c")
+        inside = {
+            record
+            for record, row in rows.items()
+            if row["u"] == "c" and window["window_start"] <= datetime.fromisoformat(row["at"]) < window["window_end"]
+        }
+        assert inside <= set(makers.of_key("per", window_key(window)))
+        with pytest.raises(HailstormError, match=r"HS-LED-087.*'sizes' is made of 'counts'"):
+            makers.of_key("sizes", {"n": "3"})
+        commit = next(one for one in ledger.commits() if one.outbox.get("tap-halves"))
+        one_tick = Makers(spark, topology, ledger, ledger.at(commit.commit - 1), ledger.at(commit.commit))
+        (row,) = read_table(ledger.store, commit.outbox["tap-halves"][0].path).slice(0, 1).to_pylist()
+        found = one_tick.of_output("tap-halves", 0)
+        assert found
+        for record in found:
+            n = rows[record]["n"]
+            assert rows[record]["u"] == row["u"] and row["n"] in (n // 2, n - n // 2)
+
+
+def window_key(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: row[name] for name in ("u", "window_start", "window_end")}
+
+
+def driver_records(driver: Driver) -> Iterator[dict[str, Any]]:
+    log = driver.logs["clicks"]
+    for partition, end in log.latest().items():
+        for batch in log.read(partition, 0, end):
+            for offset, value in zip(
+                batch.column("offset").to_pylist(), batch.column("value").to_pylist(), strict=True
+            ):
+                yield {**json.loads(value), "_partition": partition, "_offset": offset}

@@ -1,0 +1,145 @@
+"""Lines of one pass: beside each other in threads where that is safe, in turn where users' functions run."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pytest
+
+from hailstorm.engine.stages.chain import Batches, Line, Pass, Stage, Task
+from hailstorm.engine.stages.order import Order
+
+ROWS = pa.record_batch({"n": [1, 2, 3]})
+
+
+@dataclass
+class Ends:
+    """A branch that remembers the rows it got and in which thread, and reports under its own name."""
+
+    name: str
+    seconds: float = 0.0
+    got: list[tuple[int, int]] = field(default_factory=list)
+
+    phase = "write"
+
+    def __call__(self, batches: Batches, task: Task) -> Batches:
+        for batch in batches:
+            time.sleep(self.seconds)
+            self.got.append((batch.num_rows, threading.get_ident()))
+            task.report.refill.append(self.name)
+            task.refuse(self.name, "no", "skip", (None, None, None), None, batch.slice(0, 1))
+        yield from ()
+
+
+@dataclass
+class Meets:
+    """A branch that goes on only when another one has come here, too."""
+
+    barrier: threading.Barrier
+
+    phase = "write"
+
+    def __call__(self, batches: Batches, task: Task) -> Batches:
+        list(batches)
+        self.barrier.wait(timeout=30)
+        yield from ()
+
+
+@dataclass
+class Fails:
+    phase = "write"
+
+    def __call__(self, batches: Batches, task: Task) -> Batches:
+        raise ValueError("a full disk, say")
+        yield from ()
+
+
+@dataclass
+class Users(Ends):
+    calls_users = True
+
+
+@dataclass
+class Leaves:
+    name: str
+
+    phase = "write"
+
+    def __call__(self, batches: Batches, task: Task) -> Batches:
+        task.leave(self.name, pa.Table.from_batches(list(batches)))
+        yield from ()
+
+
+@dataclass
+class Reads:
+    names: tuple[str, ...]
+
+    phase = "read"
+
+    def __call__(self, batches: Batches, task: Task) -> Batches:
+        for name in self.names:
+            yield from task.rows_left(name, 0, 1)
+
+
+def run(*lines: Line) -> Task:
+    whole = Pass("words#1", lines, 2, None, ends=True)  # type: ignore[arg-type]
+    task = whole.task(Order(ledger="", cache="", scratch="", seq=1, epoch=1, now=0), 0)
+    whole.run([ROWS, ROWS], task)
+    return task
+
+
+def side_by_side(*stages: Stage) -> Task:
+    return run(*(Line(f"line{number}", (stage,)) for number, stage in enumerate(stages)))
+
+
+def test_every_line_gets_all_rows_and_reports_by_itself() -> None:
+    ends = [Ends("a"), Ends("b"), Users("c")]
+    reports = side_by_side(*ends).finish()
+    assert [[rows for rows, _ in end.got] for end in ends] == [[3, 3]] * 3
+    assert [report.slot for report in reports] == ["words#1/0", *(f"words#1/0/line{number}" for number in range(3))]
+    assert [report.refill for report in reports] == [[], ["a", "a"], ["b", "b"], ["c", "c"]]
+    assert [{step: found.count for step, found in r.failures.items()} for r in reports[1:]] == [
+        {"a": 2},
+        {"b": 2},
+        {"c": 2},
+    ]
+
+
+def test_a_line_reads_what_others_leave_also_twice_and_from_several() -> None:
+    end, both = Ends("a"), Ends("b")
+    run(
+        Line("x", (Leaves("x"),)),
+        Line("y", (Leaves("y"),)),
+        Line("a", (Reads(("x",)), end), ("x",)),
+        Line("b", (Reads(("x", "y", "x")), both), ("x", "y")),
+    )
+    assert sum(rows for rows, _ in end.got) == 6
+    assert sum(rows for rows, _ in both.got) == 18
+
+
+def test_our_own_stages_run_beside_each_other() -> None:
+    barrier = threading.Barrier(2)
+    side_by_side(Meets(barrier), Meets(barrier))
+
+
+def test_functions_of_users_run_one_at_a_time_where_they_always_ran() -> None:
+    ends = [Users("a"), Users("b")]
+    side_by_side(*ends)
+    assert {thread for end in ends for _, thread in end.got} == {threading.get_ident()}
+
+
+@pytest.mark.parametrize("other", [Ends("a"), Users("a")])
+def test_a_line_that_fails_fails_the_pass(other: Ends) -> None:
+    with pytest.raises(ValueError, match="a full disk"):
+        side_by_side(other, Fails())
+
+
+def test_times_of_lines_add_up_to_what_the_pass_took() -> None:
+    began = time.perf_counter()
+    whole = side_by_side(Ends("a", 0.02), Ends("b", 0.02))
+    took = time.perf_counter() - began
+    counted = sum(sum(report.timings.values()) for report in whole.finish())
+    assert 0 < counted <= took

@@ -1,0 +1,67 @@
+"""A small app with types, as a user would write it: mypy --strict has nothing to say about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, assert_type
+
+import pyarrow as pa
+
+import hailstorm as hs
+
+
+class Longest(hs.Monoid):
+    state = "STRING"
+
+    def zero(self) -> str:
+        return ""
+
+    def lift(self, text: str | None) -> str:
+        return text or ""
+
+    def merge(self, a: str, b: str) -> str:
+        return max(a, b, key=lambda text: (len(text), text))
+
+
+storm = hs.Topology("typed", latency="1 second", max_tick_rows=10_000, on_overload="queue")
+tweets = storm.spout(
+    "tweets",
+    hs.Log("data/tweets"),
+    schema="user STRING, text STRING, at TIMESTAMP",
+    event_time="at",
+    max_ahead="1 hour",
+)
+events = storm.spout("events", hs.Kafka("events", servers="localhost:9092"), schema="user STRING, n INT")
+assert_type(tweets, hs.Stream)
+
+
+@tweets.bolt(returns="word STRING, at TIMESTAMP")
+def words(tweet: hs.Row) -> Iterator[dict[str, Any]]:
+    for word in tweet.text.split():
+        yield {"word": word, "at": tweet.at}
+
+
+def shout(row: hs.Row) -> dict[str, str] | None:
+    return {"word": row.word.upper()} if row.word else None
+
+
+def same(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch
+
+
+assert_type(words, hs.Stream)
+loud = words.bolt(shout, name="loud", returns="word STRING", grouping=hs.fields("word"), on_error="skip")
+copied = loud.arrow("copied", same, returns="word STRING")
+long = words.where("long", "length(word) > 3").select("named", columns={"columns": "word"}, name="word", by="at")
+counts = words.fold("counts", by="word", n=hs.count(), last_seen=hs.max("at"), longest=Longest("word"))
+assert_type(counts, hs.Table)
+assert_type(counts.select("few", n="n").where("some", "n > 1"), hs.Table)
+counts.top("top", 10, by="n").sink("board", hs.Console())
+counts.sink("database", hs.Sqlite("out.db", table="counts"), delivery="at-least-once")
+long.sink("files", hs.Parquet("out"))
+copied.sink("called", hs.Call(print))
+events.sink("elsewhere", hs.Kafka("others", servers="localhost:9092"))
+
+if __name__ == "__main__":
+    summary = storm.run(until="caught-up", ledger="ledger", every="1s")
+    print(summary.rows, hs.open_ledger("ledger").state("counts").arrow())
