@@ -15,12 +15,11 @@ from hailstorm.cli import main
 from hailstorm.engine.ticks import housekeeping
 from hailstorm.ledger import compaction, vacuum
 
-compaction.FAN_IN = 3
-housekeeping.MANIFEST_EVERY = 4
-vacuum.KEEP_LOOSE, vacuum.PACK, vacuum.MERGE = 4, 8, 3
-if os.environ.get("HAILSTORM_PAUSE"):
-    # A module takes no stand-in as far as types go; a fault looks up nothing but SIGKILL in it.
-    faults.signal = SimpleNamespace(SIGKILL=signal.SIGSTOP)  # type: ignore[assignment]
-
 if __name__ == "__main__":
+    compaction.FAN_IN = 3
+    housekeeping.MANIFEST_EVERY = 4
+    vacuum.KEEP_LOOSE, vacuum.PACK, vacuum.MERGE = 4, 8, 3
+    if os.environ.get("HAILSTORM_PAUSE"):
+        # A module takes no stand-in as far as types go; a fault looks up nothing but SIGKILL in it.
+        faults.signal = SimpleNamespace(SIGKILL=signal.SIGSTOP)  # type: ignore[assignment]
     main()

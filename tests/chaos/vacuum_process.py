@@ -25,9 +25,6 @@ RETENTION = read_retention("1 minute, 10 minutes: 2 minutes, rest: 1 hour")
 LETTER_EVERY = 10
 _SECONDS = 30.0
 
-compaction.FAN_IN = 3
-vacuum.KEEP_LOOSE, vacuum.PACK, vacuum.MERGE, vacuum.SWEEP_SECONDS = 4, 8, 3, 60.0
-
 
 def main(root: Path, ticks: int) -> None:
     ledger = Ledger(root, create=True)
@@ -78,4 +75,6 @@ def _now(ledger: Ledger) -> float:
 
 
 if __name__ == "__main__":
+    compaction.FAN_IN = 3
+    vacuum.KEEP_LOOSE, vacuum.PACK, vacuum.MERGE, vacuum.SWEEP_SECONDS = 4, 8, 3, 60.0
     main(Path(sys.argv[1]), int(sys.argv[2]))

@@ -9,9 +9,8 @@ from hailstorm.cli import main
 from hailstorm.ledger import history_limit, vacuum
 from hailstorm.ledger.delta import publishing
 
-vacuum.KEEP_LOOSE, vacuum.PACK, vacuum.SWEEP_SECONDS = 5, 20, 2.0
-history_limit.LOOK_SECONDS = 1.0
-publishing.KEEP_SECONDS = 2.0
-
 if __name__ == "__main__":
+    vacuum.KEEP_LOOSE, vacuum.PACK, vacuum.SWEEP_SECONDS = 5, 20, 2.0
+    history_limit.LOOK_SECONDS = 1.0
+    publishing.KEEP_SECONDS = 2.0
     main()

@@ -149,3 +149,13 @@ def test_importing_hailstorm_imports_nothing_heavy() -> None:
 
 def test_the_keywords_of_a_topology_are_its_settings() -> None:
     assert set(get_type_hints(SettingKeywords)) == {name for name, _, _ in Settings().explain()}
+
+
+def test_importing_a_test_changes_no_other_module() -> None:
+    """Such a change stays for all tests that come later in the same process, and fails them now and then."""
+    tests = Path(__file__).parents[1]
+    for module in sorted(tests.rglob("*.py")):
+        for node in ast.parse(module.read_text()).body:
+            targets = node.targets if isinstance(node, ast.Assign) else []
+            changed = [one for target in targets for one in ast.walk(target) if isinstance(one, ast.Attribute)]
+            assert not changed, f"{module.relative_to(tests)}:{node.lineno} belongs under `if __name__`, or in a fixture"
