@@ -51,7 +51,15 @@ from hailstorm.engine.ticks.housekeeping import Housekeeper
 from hailstorm.engine.ticks.journeys import Journeys
 from hailstorm.engine.ticks.letters import merged_letters
 from hailstorm.engine.ticks.logs import Choice, Logs, Rosters
-from hailstorm.engine.ticks.pacing import LONGEST_IDLE_SECONDS, PREPARED, RESIDENT, Pace, idle_wait, way_name
+from hailstorm.engine.ticks.pacing import (
+    LONGEST_IDLE_SECONDS,
+    PREPARED,
+    RESIDENT,
+    Pace,
+    idle_wait,
+    way_name,
+    ways_called,
+)
 from hailstorm.engine.ticks.replacing import Replacement
 from hailstorm.engine.ticks.times import Times
 from hailstorm.engine.tolerance import Tolerance
@@ -91,6 +99,9 @@ _NEXT: Mapping[State, frozenset[State]] = {
     State.FAILED: frozenset(),
 }
 
+# By tasks, each with the rosters that its sources know.
+Plans = dict[int, tuple[Plan, Rosters]]
+
 _DRAIN_SECONDS = 60.0
 _TELL_AGAIN = 50  # rests after which a worker that does not follow is asked to do so once more
 _BETWEEN_SECONDS = 0.005
@@ -118,14 +129,16 @@ class Negotiator:
         ways: tuple[int, ...] | None = None,
         logs: Logs | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        plans: Plans | None = None,
     ) -> None:
+        """`plans` are those that were made before the ledger was ours (standby.py)."""
         self.logs = logs or Logs(topology, ledger.head, accept=accept)
         self.topology, self.ledger = topology, ledger
         self.settings = settings or topology.settings
         self.state = State.STARTING
         self.spark, self._tell, self._accept = spark, on_progress, accept
         self._sinks = [step for step in topology.steps if isinstance(step, Sink)]
-        self._plans: dict[int, tuple[Plan, Rosters]] = {}  # each with the rosters that its sources know
+        self._plans = dict(plans or {})
         self._outbox = LedgerOutbox(ledger)
         self._times, self._agendas = Times(topology), Agendas(topology, ledger)
         self._now: Callable[[], datetime] = lambda: self._agendas.system_time(ledger.head, now())
@@ -136,7 +149,7 @@ class Negotiator:
         self._keeper = Keeper(spark, self.settings.resident_memory, lambda message: self._report("running", message))
         # Whoever names the ways wants these and no others, also where that means to wait for a resident worker.
         self._insists = ways is not None or self.settings.ways != Settings.ways
-        ways = ways or _ways_called(self.settings.ways, spark.sparkContext.defaultParallelism)
+        ways = ways or ways_called(self.settings.ways, spark.sparkContext.defaultParallelism)
         self._pace = Pace(self.settings.latency_ms / 1000, self.settings.max_tick_rows, ways)
         self._followed = {name for name, source in self.logs.sources.items() if isinstance(source, Followed)}
         self._ticks = self._rows = self._errors = self._skipped = 0
@@ -532,12 +545,6 @@ class Negotiator:
         self._enter(state)
         self._resident()
         self._enter(State.CHOOSING)
-
-
-def _ways_called(names: str, cores: int) -> tuple[int, ...]:
-    """The ways that a setting names, as pacing counts them."""
-    counts = {"resident": RESIDENT, "prepared": PREPARED, "planned": cores}
-    return tuple(dict.fromkeys(counts[name] for name in names.split(", ")))
 
 
 def _schema(columns: pa.Schema) -> Schema:
