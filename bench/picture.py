@@ -46,7 +46,7 @@ def draw(results: Sequence[dict[str, Any]]) -> None:
     """No file when nothing has been measured."""
     if any(True for _ in comparisons(results)):
         PICTURE.parent.mkdir(parents=True, exist_ok=True)
-        PICTURE.writetext_at(picture(results))
+        PICTURE.write_text(picture(results))
 
 
 def comparisons(results: Sequence[dict[str, Any]]) -> Iterator[Comparison]:

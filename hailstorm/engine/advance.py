@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -37,6 +37,8 @@ from hailstorm.ledger.commit import DataFile, Run, StateChange
 from hailstorm.ledger.ledger import Ledger
 from hailstorm.ledger.live import Live, changed_runs
 from hailstorm.ledger.stores import is_folder, open_store
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -175,6 +177,7 @@ class _Wave:
     inputs: dict[str, tuple[str, ...]] = field(default_factory=dict)  # scratch files by step
     written: set[str] = field(default_factory=set)  # ids of the runs of this advance
     reports: list[Report] = field(default_factory=list)  # of all jobs so far
+    orders: int = 0  # that were too large to be sent, and are scratch files
 
     def __post_init__(self) -> None:
         ledger = self.work.ledger
@@ -202,7 +205,9 @@ class _Wave:
 
     def _run_in_spark(self, job: Job) -> list[Report]:
         plan = self.plan
-        self.spark.sparkContext.setLocalProperty(PROPERTY, self._order().encode())
+        sent = self._order().sent(self.orders)
+        self.orders += not sent.startswith("{")
+        self.spark.sparkContext.setLocalProperty(PROPERTY, sent)
         list(plan.inbox.take())  # what a failed try left
         started = time.perf_counter()
         run = plan.job(job.frame)
@@ -222,14 +227,15 @@ class _Wave:
     def take(self, reports: list[Report]) -> None:
         """Add the reports of a wave to the outcome, and to what the next wave finds."""
         outcome = self.outcome
+        # All of a step at once: a tuple that grows by every report would take the square of their number.
+        for step, added in _by_name(report.runs for report in reports).items():
+            self._change_state(step, StateChange(added=tuple(added)))
+            self.written.update(run.id for run in added)
+        for sink, files in _by_name(report.outbox for report in reports).items():
+            outcome.outbox[sink] = (*outcome.outbox.get(sink, ()), *files)
+        for step, paths in _by_name(report.scratch for report in reports).items():
+            self.inputs[step] = (*self.inputs.get(step, ()), *paths)
         for report in reports:
-            for step, added in report.runs.items():
-                self._change_state(step, StateChange(added=tuple(added)))
-                self.written.update(run.id for run in added)
-            for sink, files in report.outbox.items():
-                outcome.outbox[sink] = (*outcome.outbox.get(sink, ()), *files)
-            for step, paths in report.scratch.items():
-                self.inputs[step] = (*self.inputs.get(step, ()), *paths)
             outcome.late += sum(report.late.values())
             for spout, partitions in report.seen.items():
                 for partition, seen in partitions.items():
@@ -247,7 +253,7 @@ class _Wave:
 
     def remove_scratch(self) -> None:
         """What waves left for each other. In most ticks that is nothing, and then nothing is asked of a store."""
-        if is_folder(self.scratch) or any(report.scratch for report in self.reports):
+        if is_folder(self.scratch) or self.orders or any(report.scratch for report in self.reports):
             with suppress(OSError):  # a later run removes it
                 remove_rows(self.scratch)
 
@@ -307,9 +313,18 @@ def _refuse_missing(expected: Mapping[str, int], reports: list[Report]) -> None:
             )
 
 
+def _by_name(reported: Iterable[Mapping[str, list[T]]]) -> dict[str, list[T]]:
+    """What all reports have of each step or sink, in their order."""
+    found: dict[str, list[T]] = {}
+    for one in reported:
+        for name, items in one.items():
+            found.setdefault(name, []).extend(items)
+    return found
+
+
 def _take_letters(outcome: Outcome, reports: list[Report]) -> None:
+    outcome.letters = (*outcome.letters, *(letter for report in reports for letter in report.letters))
     for report in reports:
-        outcome.letters = (*outcome.letters, *report.letters)
         outcome.again |= report.again
         for step, failures in report.failures.items():
             known = outcome.failures.setdefault(step, Failures())

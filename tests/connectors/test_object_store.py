@@ -47,6 +47,29 @@ def once(proxy: UnkindProxy, kind: str, method: str, times: int = 1) -> None:
     proxy.fault = lambda verb, path: left.pop() if left and verb == method else None
 
 
+def test_the_sizes_of_many_files_take_few_requests(store: ObjectStore, proxy: UnkindProxy) -> None:
+    names = [f"state/counts/{number:020d}-a.parquet" for number in range(60)]
+    for number, name in enumerate(names):
+        store.put(name, b"x" * number)
+    store.put("outbox/board/1.parquet", b"abc")
+    wanted = [
+        *names[20:],
+        "state/counts/00000000000000000099-a.parquet",
+        "outbox/board/1.parquet",
+        "outbox/board/2.parquet",
+    ]
+    proxy.seen.clear()
+    found = store.sizes(wanted)
+    assert found == {
+        **{name: number for number, name in enumerate(names) if number >= 20},
+        "state/counts/00000000000000000099-a.parquet": None,
+        "outbox/board/1.parquet": 3,
+        "outbox/board/2.parquet": None,
+    }
+    assert sorted(method for method, _ in proxy.seen) == ["GET", "HEAD", "HEAD"]
+    assert store.sizes([]) == {}
+
+
 def test_files_come_and_go(store: ObjectStore) -> None:
     assert (store.list(""), store.get("a"), store.size("a")) == ([], None, None)
     store.put("state/ünï cöde/a.parquet", b"abc")

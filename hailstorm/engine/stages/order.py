@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -17,8 +18,10 @@ from pyspark.accumulators import Accumulator, AccumulatorParam
 
 from hailstorm.ledger.commit import Covered, DataFile, Run, Stamp
 from hailstorm.ledger.runs import run_name
+from hailstorm.ledger.stores import open_store
 
 PROPERTY = "hailstorm.order"
+LARGEST = 1 << 18  # bytes of an order that is sent with every task
 
 
 class TaskRange(msgspec.Struct, frozen=True, array_like=True):
@@ -62,13 +65,35 @@ class Order(msgspec.Struct, frozen=True):
     def encode(self) -> str:
         return msgspec.json.encode(self).decode()
 
+    def sent(self, number: int) -> str:
+        """What goes to every task: the order, or, when it is large, the address of a scratch file that has it.
+
+        Spark sends a property to each task by itself, so a large order would be sent as often as there are tasks.
+        """
+        text = self.encode()
+        if len(text) <= LARGEST:
+            return text
+        name = f"order-{number}.json"
+        open_store(self.scratch).put(name, text.encode())
+        return f"{self.scratch}/{name}"
+
     @staticmethod
     def of_this_task() -> Order:
         context = TaskContext.get()
         assert context is not None, "outside of a Spark task"
         text = context.getLocalProperty(PROPERTY)
         assert text is not None, "no order"
-        return msgspec.json.decode(text, type=Order)
+        return received(text)
+
+
+@lru_cache(2)  # a worker runs several tasks of a job, one after another
+def received(sent: str) -> Order:
+    if sent.startswith("{"):
+        return msgspec.json.decode(sent, type=Order)
+    scratch, _, name = sent.rpartition("/")
+    data = open_store(scratch).get(name)
+    assert data is not None, "a task of a tick that is over"
+    return msgspec.json.decode(data, type=Order)
 
 
 def letter_id(file: int, row: int) -> int:

@@ -166,8 +166,9 @@ class Committer:
         runs = [(run_name(step, run.id), run.bytes) for step, change in commit.state.items() for run in change.added]
         files = [*commit.dead_letters, *(file for files in commit.outbox.values() for file in files)]
         named = dict((*runs, *((file.path, file.bytes) for file in files)))
+        there = self._ledger.store.sizes(list(named))
         for name, size in named.items():
-            found = self._ledger.store.size(name)
+            found = there[name]
             if found != size:
                 what = "is not there" if found is None else f"has {found:,} bytes and not {size:,}"
                 raise LedgerError(

@@ -72,6 +72,9 @@ class LocalStore:
         except FileNotFoundError:
             return None
 
+    def sizes(self, names: Sequence[str]) -> dict[str, int | None]:
+        return {name: self.size(name) for name in names}
+
     def list(self, folder: str) -> list[str]:
         try:
             with os.scandir(self._path(folder)) as entries:

@@ -58,6 +58,9 @@ class Store(Protocol):
     def size(self, name: str) -> int | None:
         """Bytes of the file, or None when there is none."""
 
+    def sizes(self, names: Sequence[str]) -> dict[str, int | None]:
+        """Bytes of many files, None where there is none. For files whose names are neighbours: in few requests."""
+
     def list(self, folder: str) -> list[str]:
         """The names of the files and folders in a folder, sorted; empty when there is no such folder."""
 
