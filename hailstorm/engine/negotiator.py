@@ -43,6 +43,7 @@ from hailstorm.engine.resident.keeper import Keeper
 from hailstorm.engine.resident.resident import Resident
 from hailstorm.engine.retry import Retry
 from hailstorm.engine.spark.priorities import let_the_jvm_yield
+from hailstorm.engine.spark.session import is_on_this_machine
 from hailstorm.engine.ticks.agendas import Agendas
 from hailstorm.engine.ticks.attempts import Attempts
 from hailstorm.engine.ticks.committing import Committer
@@ -51,6 +52,7 @@ from hailstorm.engine.ticks.housekeeping import Housekeeper
 from hailstorm.engine.ticks.journeys import Journeys
 from hailstorm.engine.ticks.letters import merged_letters
 from hailstorm.engine.ticks.logs import Choice, Logs, Rosters
+from hailstorm.engine.ticks.merging import MergeInTasks
 from hailstorm.engine.ticks.pacing import (
     LONGEST_IDLE_SECONDS,
     PREPARED,
@@ -201,7 +203,7 @@ class Negotiator:
         self._sinks = [replace(sink, schema=_schema(plan.schemas[sink.inputs[0]])) for sink in self._sinks]
         self._beside = _Beside(
             Deliverer(self.topology.name, self._sinks, self._outbox, self.settings),
-            Housekeeper(self.ledger, self.settings.publish_every, self.settings.tiers, self.settings.history_limit),
+            self._new_housekeeper(),
         )
         self._housekeeper.start()
         if resend:  # before anybody looks at the targets: this says that they are to be taken over
@@ -300,6 +302,11 @@ class Negotiator:
         if self._beside is not None:
             self._deliverer.stop()
             self._housekeeper.stop()
+
+    def _new_housekeeper(self) -> Housekeeper:
+        ledger, settings = self.ledger, self.settings
+        far = None if is_on_this_machine(self.spark) else MergeInTasks(self.spark, ledger.store.address, ledger.id)
+        return Housekeeper(ledger, settings.publish_every, settings.tiers, settings.history_limit, far)
 
     @property
     def _deliverer(self) -> Deliverer:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +24,9 @@ from hailstorm.ledger.stores.store import Store
 
 FAN_IN = 8
 LARGEST_RUN = 1_000_000  # rows
+IN_TASKS = (
+    2 * LARGEST_RUN
+)  # from so many rows on, a merge is worth to be several tasks, where those have other machines
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,59 @@ def _is_full(tier: Sequence[Layer]) -> bool:
     return len(tier) >= 2 * FAN_IN or sum(layer.size_class == tier[0].size_class for layer in tier) >= FAN_IN
 
 
+@dataclass(frozen=True)
+class Merge:
+    """Runs of one table of state that become fewer. `runs` are newest first, `seq` is that of the newest.
+
+    `whole` says that no older run may hold one of their keys: then tombstones can go. Of an agenda, entries until
+    `past` have been handled, and are dropped.
+    """
+
+    step: str
+    key: tuple[str, ...]
+    runs: tuple[Run, ...]
+    seq: int
+    stamp: Stamp
+    whole: bool
+    past: int | None = None
+
+    @property
+    def rows(self) -> int:
+        return sum(run.rows for run in self.runs)
+
+    def ranges(self) -> list[tuple[int, int]]:
+        """Ranges of hashes, both ends included, that can be merged without each other: about as many rows in each.
+
+        The runs of a large layer have different hashes, so a range meets few of them.
+        """
+        first, last = min(run.first for run in self.runs), max(run.last for run in self.runs)
+        count = -(-self.rows // LARGEST_RUN)
+        longest = max(layers_of(self.runs), key=lambda layer: len(layer.runs))
+        if 2 * len(longest.runs) < count:  # no layer is cut yet: hashes are spread evenly
+            starts = [first + (last - first + 1) * number // count for number in range(count)]
+        else:
+            known, count = sorted(run.first for run in longest.runs), min(count, len(longest.runs))
+            starts = [known[len(known) * number // count] for number in range(count)]
+        cuts = sorted({first, *(start for start in starts if first < start <= last)})
+        return [(low, high - 1) for low, high in pairwise([*cuts, last + 1])]
+
+
+def due(
+    step: str,
+    key: Sequence[str],
+    runs: Sequence[Run],
+    stamp: Stamp,
+    everything: bool = False,
+    past: int | None = None,
+) -> Merge | None:
+    """What is due to be merged, or everything. None when there is nothing to do."""
+    layers, whole = (layers_of(runs), True) if everything else layers_to_merge(runs)
+    if not layers or (everything and len(layers) == 1):
+        return None
+    merging = tuple(run for layer in reversed(layers) for run in layer.runs)
+    return Merge(step, tuple(key), merging, layers[-1].runs[0].seq, stamp, whole, past)
+
+
 def compact(
     store: Store,
     cache: RunCache,
@@ -83,30 +139,54 @@ def compact(
     stopped: Callable[[], bool] = lambda: False,
     everything: bool = False,
     past: int | None = None,
+    elsewhere: Callable[[Merge], list[Run] | None] | None = None,
 ) -> StateChange | None:
     """Merge what is due, or everything. The change to commit; None when nothing is due or it was stopped half way.
 
-    Of an agenda, entries until `past` have been handled, and are dropped.
+    What is large is merged `elsewhere`, where there is such a place (engine/ticks/merging.py); None says that it could
+    not be.
     """
-    layers, whole = (layers_of(runs), True) if everything else layers_to_merge(runs)
-    if not layers or (everything and len(layers) == 1):
+    merge = due(step, key, runs, stamp, everything, past)
+    if merge is None:
         return None
-    merging = [run for layer in layers for run in layer.runs]
-    seq = layers[-1].runs[0].seq
-    opened = [cache.open(step, run) for layer in reversed(layers) for run in layer.runs]
+    added = elsewhere(merge) if elsewhere is not None and merge.rows >= IN_TASKS else None
+    if added is None:
+        added = merged(store, cache, merge, stopped)
+    fault("during-compaction")
+    return None if added is None else StateChange(added=tuple(added), removed=tuple(run.id for run in merge.runs))
+
+
+def merged(
+    store: Store,
+    cache: RunCache,
+    merge: Merge,
+    stopped: Callable[[], bool] = lambda: False,
+    between: tuple[int, int] | None = None,
+) -> list[Run] | None:
+    """The new runs, of all hashes or of a range of them (both ends included). None when it was stopped half way."""
+    if between is None:
+        opened = [cache.open(merge.step, run) for run in merge.runs]
+    else:
+        low, high = between
+        touched = [run for run in merge.runs if run.first <= high and run.last >= low]
+        opened = [_cut(cache.open(merge.step, run), low, high) for run in touched]
     added = []
-    for pieces in hash_ranges(opened):
+    for pieces in hash_ranges(opened) if opened else ():
         if stopped():
             return None
-        rows = merge_runs(pieces, key, drop_deleted=whole)
-        if past is not None:
-            rows = rows.slice(int(np.searchsorted(hashes_of(rows), past, side="right")))
+        rows = merge_runs(pieces, merge.key, drop_deleted=merge.whole)
+        if merge.past is not None:
+            rows = rows.slice(int(np.searchsorted(hashes_of(rows), merge.past, side="right")))
         if rows.num_rows:
-            run = write_run(store, step, rows, stamp, seq)
-            cache.put(step, run.id, rows)
+            run = write_run(store, merge.step, rows, merge.stamp, merge.seq)
+            cache.put(merge.step, run.id, rows)
             added.append(run)
-    fault("during-compaction")
-    return StateChange(added=tuple(added), removed=tuple(run.id for run in merging))
+    return added
+
+
+def _cut(run: OpenRun, low: int, high: int) -> OpenRun:
+    start, end = np.searchsorted(run.hashes, low, side="left"), np.searchsorted(run.hashes, high, side="right")
+    return OpenRun.of(run.table.slice(start, end - start))
 
 
 def hash_ranges(runs: Sequence[OpenRun]) -> Iterator[list[pa.Table]]:

@@ -1,4 +1,5 @@
-"""The topology that runs on a cluster: two waves, functions from a module beside it, a sink of the driver's machine."""
+"""The topology that runs on a cluster: two waves, functions from a module beside it, a log in the store, a sink of the
+driver's machine."""
 
 from __future__ import annotations
 
@@ -32,3 +33,6 @@ def words(number: Any) -> Iterator[dict[str, Any]]:
 counts = words.fold("counts", by="word", n=hs.count(), total=hs.sum("v"))
 top = counts.top("top", 5, by="total")
 top.sink("board", hs.Sqlite("out/board.db", table="board"))
+
+heard = storm.spout("heard", hs.Log("s3://storms/heard"), schema="word STRING")
+heard.fold("heard_words", by="word", n=hs.count())

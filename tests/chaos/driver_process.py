@@ -16,7 +16,7 @@ from hailstorm.engine.ticks import housekeeping
 from hailstorm.ledger import compaction, vacuum
 
 if __name__ == "__main__":
-    compaction.FAN_IN = 3
+    compaction.FAN_IN, compaction.IN_TASKS = 3, 100
     housekeeping.MANIFEST_EVERY = 4
     vacuum.KEEP_LOOSE, vacuum.PACK, vacuum.MERGE = 4, 8, 3
     if os.environ.get("HAILSTORM_PAUSE"):

@@ -24,6 +24,7 @@ pytestmark = [pytest.mark.chaos, pytest.mark.spark]
 __all__ = ["cluster"]  # a fixture
 
 LEDGER = f"s3://{BUCKET}/far"
+HEARD = Log(f"s3://{BUCKET}/heard", partitions=2)
 PLANNED = ("--set", "ways=planned", "--set", "max_tick_rows=5000")
 
 
@@ -32,6 +33,8 @@ def driver(cluster: Cluster) -> Iterator[Cluster]:
     shutil.copy(HERE / "cluster_app.py", cluster.near / "app.py")
     (cluster.near / "own_words.py").write_text("def word(number):\n    return f'w{number}'\n")
     with known_here(cluster.server.environment(), cluster.near / "judge"):
+        for part in range(20):
+            HEARD.append([{"word": f"h{(part * 7 + number) % 9}"} for number in range(50)], partition=part % 2)
         yield cluster
 
 
@@ -51,6 +54,11 @@ def judge(address: str) -> LedgerReader:
     wanted = expected(reader)
     assert {row["word"]: (row["n"], row["total"]) for row in reader.state("counts").arrow().to_pylist()} == wanted
     best = sorted(((-total, word) for word, (_, total) in wanted.items()))[:5]
+    heard = Counter[str]()
+    for partition, end in reader.live().clock["heard"].items():
+        for batch in HEARD.read(int(partition), 0, end):
+            heard.update(json.loads(value)["word"] for value in batch.column("value").to_pylist())
+    assert {row["word"]: row["n"] for row in reader.state("heard_words").arrow().to_pylist()} == heard
     top = reader.state("top").arrow().to_pylist()
     assert sorted(-row["total"] for row in top) == sorted(total for total, _ in best)
     return reader
@@ -60,9 +68,11 @@ def test_a_topology_runs_on_machines_that_see_nothing_of_the_drivers(driver: Clu
     until = json.dumps({"numbers": {"0": 8000, "1": 8000}})
     driver.run("run", "app.py", "--ledger", LEDGER, "--until", until, *SMALL, *PLANNED)
     reader = judge(LEDGER)
-    assert reader.live().clock == {"numbers": {"0": 8000, "1": 8000}}
+    assert reader.live().clock["numbers"] == {"0": 8000, "1": 8000}
     for name in ("one", "two"):
         assert list((driver.far / name / "cache").rglob("*.arrow")), f"machine {name} has copies of its own"
+    assert any(commit.reason == "compact" for commit in reader.commits())
+    assert not list((driver.near / "cache").rglob("*.arrow")), "runs are merged by tasks: the driver reads none"
     store = open_store(LEDGER)
     assert not list(store.files("scratch")), "what waves leave for each other goes with the tick"
     with sqlite3.connect(driver.near / "out/board.db") as board:
@@ -94,7 +104,8 @@ def test_an_executor_and_the_driver_die_in_the_middle_and_nothing_is_lost_or_dou
     process.wait()
     judge(address)
     driver.run(*words, "--until", "caught-up")
-    assert judge(address).live().clock == {"numbers": {"0": 40_000, "1": 40_000}}
+    clock = judge(address).live().clock
+    assert clock == {"numbers": {"0": 40_000, "1": 40_000}, "heard": {"0": 500, "1": 500}}
     assert SECRET not in driver.said()
 
 

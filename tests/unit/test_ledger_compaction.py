@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from hailstorm.ledger import compaction
 from hailstorm.ledger.cache import RunCache
 from hailstorm.ledger.commit import Run, Stamp
-from hailstorm.ledger.compaction import FAN_IN, compact, layers_of, layers_to_merge
+from hailstorm.ledger.compaction import FAN_IN, Merge, compact, due, layers_of, layers_to_merge, merged
 from hailstorm.ledger.live import changed_runs
 from hailstorm.ledger.runs import merge_runs, run_name, write_run
 from hailstorm.ledger.stores.local import LocalStore
@@ -112,6 +113,54 @@ def test_compacted_state_is_the_same_state(
     assert kept(place.rows()) == kept(place.oracle)
     if len(change.removed) == len(place.runs) or not set(place.runs) - set(change.added):
         assert not any(deleted for _, deleted in place.rows().values()), "nothing older: no tombstone is needed"
+
+
+@pytest.mark.parametrize("largest", [2, 7, 1_000_000])
+@pytest.mark.parametrize("seed", range(4))
+def test_ranges_that_are_merged_without_each_other_give_the_same_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, largest: int, seed: int
+) -> None:
+    monkeypatch.setattr(compaction, "LARGEST_RUN", largest)
+    monkeypatch.setattr(compaction, "IN_TASKS", 0)
+    place = Place(tmp_path, random.Random(seed), layers=20, keys=30)
+    for stamp in (99, 100):  # the second time, of a layer that is cut by hash already
+        met: list[int] = []
+
+        def elsewhere(merge: Merge, met: list[int] = met) -> list[Run]:
+            ranges = merge.ranges()
+            met.append(len(ranges))
+            assert all(low <= high for low, high in ranges)
+            assert all(left[1] + 1 == right[0] for left, right in pairwise(ranges))
+            found = [merged(place.store, place.cache, merge, between=one) for one in ranges]
+            return [run for runs in found if runs is not None for run in runs]
+
+        everything = stamp == 100
+        change = compact(
+            place.store,
+            place.cache,
+            "counts",
+            ["k"],
+            place.runs,
+            Stamp(stamp, 1),
+            everything=everything,
+            elsewhere=elsewhere,
+        )
+        if change is not None:
+            place.runs = changed_runs(place.runs, change)
+            assert met[0] > 1 or largest > 100
+        assert kept(place.rows()) == kept(place.oracle)
+
+
+def test_a_range_meets_few_runs_of_a_layer_that_is_cut() -> None:
+    large = [Run(id=f"l{i}", seq=1, rows=1_000_000, bytes=1, first=i * 100, last=i * 100 + 99) for i in range(40)]
+    small = [Run(id=f"s{i}", seq=2 + i, rows=100, bytes=1, first=3, last=3_950) for i in range(3)]
+    merge = due("counts", ["k"], [*large, *small], Stamp(9, 1), everything=True)
+    assert merge is not None
+    ranges = merge.ranges()
+    assert len(ranges) == 40
+    assert (ranges[0][0], ranges[-1][1]) == (0, 3_999)
+    for low, high in ranges:
+        assert sum(run.first <= high and run.last >= low for run in large) <= 2
 
 
 def test_large_results_are_cut_by_hash_into_runs_of_bounded_size(

@@ -9,11 +9,11 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from hailstorm.engine.spark.priorities import yield_to_ticks
-from hailstorm.ledger.commit import StateChange
-from hailstorm.ledger.compaction import compact, layers_to_merge
+from hailstorm.ledger.commit import Run, StateChange
+from hailstorm.ledger.compaction import Merge, compact, layers_to_merge
 from hailstorm.ledger.delta.publishing import Publisher
 from hailstorm.ledger.lease import turn
 from hailstorm.ledger.ledger import MANIFEST_EVERY, Ledger, cannot_write
@@ -32,8 +32,11 @@ class Housekeeper:
         publish_every: float | None = None,
         retention: Retention = DEFAULT,
         history_limit: int | None = None,
+        elsewhere: Callable[[Merge], list[Run] | None] | None = None,
     ) -> None:
-        """Tables are published so often, in seconds, or never. The limit is in bytes."""
+        """Tables are published so often, in seconds, or never. The limit is in bytes. Large merges are done
+        `elsewhere`, where there is such a place (merging.py)."""
+        self._elsewhere = elsewhere
         self._ledger, self._every = ledger, publish_every
         self._publisher, self._vacuum = Publisher(ledger), Vacuum(ledger, retention, history_limit)
         self._next_publication = time.monotonic() + (publish_every or 0)
@@ -132,6 +135,7 @@ class Housekeeper:
                 self._ledger.stamp,
                 self._stopping.is_set,
                 past=live.reached.get(step),
+                elsewhere=self._elsewhere,
             )
             if change is None:
                 self._busy.discard(step)
