@@ -55,18 +55,27 @@ class Lease:
     def take_when_free(self, waits: Callable[[Holder], None]) -> None:
         """Take it as soon as nobody has it. Meanwhile `waits` is called again and again with who does: it takes its
         time, and raises to give up."""
-        watch = Watch()
+        watch, last = Watch(), None
         while True:
-            other = self._other()
+            try:
+                other = last = self._other()
+            except OSError:
+                if last is None:
+                    raise
+                waits(last)  # the store is away, and for the holder, too
+                continue
             if (other is None or watch.is_gone(other)) and self._seize():
                 return
             if other is not None:
                 waits(other)
 
     def beat(self) -> None:
+        """Say that we are there, unless another one has taken over while we were silent: that one runs, and our next
+        commit will be refused."""
         self._me.beat = time.time()
         with contextlib.suppress(OSError):  # a full disk is for the commit to tell
-            self._store.put(NAME, msgspec.json.encode(self._me))
+            if self._other() is None:
+                self._store.put(NAME, msgspec.json.encode(self._me))
 
     @contextlib.contextmanager
     def held(self, waits: Callable[[Holder], None] | None = None) -> Iterator[None]:

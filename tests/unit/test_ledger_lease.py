@@ -147,6 +147,37 @@ def test_who_waits_takes_it_as_soon_as_it_is_free(tmp_path: Path) -> None:
     assert not store.exists(NAME)
 
 
+def test_who_has_lost_it_does_not_take_it_back_with_a_beat(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    mine = Lease(store)
+    mine.take()
+    held_by(store, host="elsewhere", beat=time.time())
+    theirs = store.get(NAME)
+    mine.beat()
+    assert store.get(NAME) == theirs
+
+
+def test_who_waits_goes_on_waiting_while_the_store_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = LocalStore(tmp_path)
+    held_by(store, host="elsewhere", beat=time.time())
+    get, waited = LocalStore.get, [0]
+
+    def away(store: LocalStore, name: str) -> bytes | None:
+        if 0 < waited[0] < 4:
+            raise OSError(5, "does not answer")
+        return get(store, name)
+
+    def waits(holder: Holder) -> None:
+        assert holder.host == "elsewhere"
+        waited[0] += 1
+        if waited[0] == 5:
+            store.delete(NAME)
+
+    monkeypatch.setattr(LocalStore, "get", away)
+    with Lease(store).held(waits):
+        assert waited[0] == 5
+
+
 def test_who_waits_may_give_up(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     held_by(store, host="elsewhere", beat=time.time())
