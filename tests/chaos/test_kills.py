@@ -12,8 +12,8 @@ import pytest
 from hailstorm.faults import RUN_POINTS
 from tests.chaos.conftest import MakeWorld
 from tests.chaos.judge import judge, judge_the_end
-from tests.chaos.jvm import WarmJvm
 from tests.chaos.world import World
+from tests.jvm import WarmJvm
 
 pytestmark = [pytest.mark.chaos, pytest.mark.spark]
 
