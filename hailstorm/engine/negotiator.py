@@ -205,14 +205,18 @@ class Negotiator:
         return self.stop()
 
     def rest(self) -> None:
-        """Wait a little, because there was nothing to do."""
-        self._resting.rest(self._stop, self._resident(), self.position())
+        """Wait a little, because there was nothing to do, or a sink is too far behind: then nothing new matters."""
+        if self.account.last.phase == "paused":
+            self._resting.pause(self._stop)
+        else:
+            self._resting.rest(self._stop, self._resident(), self.position())
 
     def stop(self) -> Summary:
         """Deliver what is committed, and end. What cannot be delivered in time waits in the outbox."""
         self._enter(State.DRAINING)
         self._keeper.stop()
         self.account.say("delivering", "delivering what is committed")
+        self._resting.end()
         self._beside.end(in_a_hurry=self._stop.is_set())
         self._enter(State.STOPPED)
         self.account.say("stopped")
@@ -222,6 +226,7 @@ class Negotiator:
         """End at once after an error. Deliveries that are under way are finished by the next run."""
         self.state = State.FAILED
         self._keeper.stop()
+        self._resting.end()
         if self._started is not None:
             self._started.abandon()
 
@@ -288,7 +293,8 @@ class Negotiator:
         """The next clock; None, after a while, when a log cannot be reached at the moment."""
         try:
             resident = self._resident()
-            look = self.logs.look(self.position(), None if resident is None else resident.heard)
+            heard = self._resting.quiet() | dict(resident.heard if resident is not None else {})
+            look = self.logs.look(self.position(), heard)
             self._committer.beginnings(look)
             # What is too much is known once the pace is.
             on_overload = self.settings.on_overload if self._pace.settled else "queue"
