@@ -10,7 +10,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
 import msgspec
@@ -30,6 +30,24 @@ class _Holder(msgspec.Struct):
     born: int  # the process's start time: a pid may be another's by now
     since: str
     beat: float
+
+
+@contextlib.contextmanager
+def beating(name: str, beat: Callable[[], None]) -> Iterator[None]:
+    """Let a thread of this name call `beat`, which must not raise, every few seconds until this ends."""
+    done = threading.Event()
+
+    def beats() -> None:
+        while not done.wait(BEAT_SECONDS):
+            beat()
+
+    thread = threading.Thread(target=beats, name=name, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
 
 
 class Lease:
@@ -56,19 +74,10 @@ class Lease:
     def held(self) -> Iterator[None]:
         """Take it, beat from a thread however long a tick takes, and release it."""
         self.take()
-        done = threading.Event()
-
-        def beat() -> None:
-            while not done.wait(BEAT_SECONDS):
-                self.beat()
-
-        thread = threading.Thread(target=beat, name="lease", daemon=True)
-        thread.start()
         try:
-            yield
+            with beating("lease", self.beat):
+                yield
         finally:
-            done.set()
-            thread.join()
             self.release()
 
     def release(self) -> None:

@@ -105,6 +105,10 @@ class Log:
             raise LogError(60, f"the log {self.path} was made by an older Hailstorm and has no id", hint=hint)
         return str(id)
 
+    def folders(self) -> list[Path]:
+        root = Path(self.path)
+        return [root, *(root / f"p{partition}" for partition in range(self._partitions()))] if self._exists() else []
+
     # --- writing
 
     def create(self, partitions: int | None = None) -> Log:

@@ -22,6 +22,12 @@ def way_name(way: int) -> str:
     return {RESIDENT: "resident", PREPARED: "prepared"}.get(way, "planned")
 
 
+def ways_called(names: str, cores: int) -> tuple[int, ...]:
+    """The ways that a setting names."""
+    counts = {"resident": RESIDENT, "prepared": PREPARED, "planned": cores}
+    return tuple(dict.fromkeys(counts[name] for name in names.split(", ")))
+
+
 _FORGET = 0.95
 _FIRST_ROWS = 10_000
 _FEWEST_ROWS = 1_000
