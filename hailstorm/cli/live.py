@@ -27,6 +27,8 @@ from hailstorm.engine.progress import Progress
 
 RATE_SECONDS = 5.0  # over which rows per second are counted
 PLAIN_SECONDS = 1.0  # between two plain lines; a log file is not a screen
+WAITING_SECONDS = 60.0  # between two that say that another driver runs; that may be so for weeks
+_BUSY = ("standing by", "starting", "delivering")  # phases that have nothing to count
 
 
 @runtime_checkable
@@ -91,7 +93,8 @@ class ProgressDisplay:
     def _print_plain(self, changed: bool) -> None:
         now = time.monotonic()
         self._print_errors()
-        if not changed and now - self._printed < PLAIN_SECONDS:
+        wait = WAITING_SECONDS if self.progress.phase == "standing by" else PLAIN_SECONDS
+        if not changed and now - self._printed < wait:
             return
         self._printed = now
         self.console.print(f"{datetime.now(UTC):%H:%M:%S}  {self._line().plain}")
@@ -126,7 +129,7 @@ class ProgressDisplay:
     def _render(self) -> RenderableType:
         line = self._line()
         line.no_wrap, line.overflow = True, "ellipsis"
-        bottom = Spinner("dots", line) if self.progress.phase in ("starting", "delivering") else line
+        bottom = Spinner("dots", line) if self.progress.phase in _BUSY else line
         if not (self.boards and sys.stdout.isatty()):
             return bottom
         # A screen that is too low cuts the boards, never the line.
@@ -139,6 +142,8 @@ def progress_text(progress: Progress, rate: float, elapsed: float, with_errors: 
 
     `with_errors` says why a sink does not keep up, and not only that it does not.
     """
+    if progress.phase == "standing by":
+        return Text(f"{progress.message}, commit {progress.commit:,} ({elapsed:.0f} s)")
     if progress.phase in ("starting", "delivering", "stopped"):
         return Text(f"{progress.message or progress.phase} ({elapsed:.0f} s)")
     parts = [

@@ -19,7 +19,7 @@ app = typer.Typer(help="Append to, read and describe embedded logs.", no_args_is
 BATCH_LINES = 50_000  # one atomic append; a pipe that never ends is appended as it comes
 POLL_SECONDS = 0.3
 
-PathArgument = Annotated[str, typer.Argument(metavar="PATH", help="The log's folder.")]
+PathArgument = Annotated[str, typer.Argument(metavar="PATH", help="The log: a folder, or s3://…")]
 
 
 @app.command()
@@ -40,6 +40,7 @@ def append(
       echo '{"text": "rain and snow"}' | hailstorm log append data/tweets
       hailstorm log append data/tweets --partitions 4 --key user < tweets.jsonl
       hailstorm log append data/tweets --partition 2 < more.jsonl
+      hailstorm log append s3://my-bucket/logs/tweets < tweets.jsonl
     """
     if partition is not None and key is not None:
         raise typer.BadParameter("a partition is named or chosen by a key, not both", param_hint="--partition, --key")

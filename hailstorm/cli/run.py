@@ -71,6 +71,9 @@ def run(
         OnDataLoss,
         typer.Option(help="Records that are gone before they were read: fail, or continue and write the hole down."),
     ] = OnDataLoss.FAIL,
+    standby: Annotated[
+        bool, typer.Option("--standby", help="While another driver has the ledger, wait, ready to take over from it.")
+    ] = False,
     profile: Annotated[bool, typer.Option("--profile", help="At the end, show where the time of ticks went.")] = False,
 ) -> None:
     """Run a topology until Ctrl-C; it goes on from its last commit.
@@ -86,12 +89,16 @@ def run(
       hailstorm run app.py --every 1s --set max_tick_rows=50000 --profile
       hailstorm run app.py --recompute counts
       hailstorm run app.py --backfill hourly --backfill-speed 20
+      hailstorm run app.py --standby
       hailstorm run app.py --master 'local[4]' --conf spark.driver.memory=2g
     """
     settings, overrides = pairs("--conf", conf), pairs("--set", set_)
     if complete and until != "caught-up":
         wants = "says that the logs hold all that there will be: add --until caught-up"
         raise typer.BadParameter(wants, param_hint="--complete")
+    if standby and recompute:
+        wants = "is done before a run begins, and nobody knows when a standby will begin: run it without --standby"
+        raise typer.BadParameter(wants, param_hint="--recompute")
     loaded = load_app(app)
     with ProgressDisplay() as display:
         summary = run_watched(
@@ -109,6 +116,7 @@ def run(
             backfill=tuple(backfill or ()),
             backfill_speed=backfill_speed / 100,
             on_data_loss="continue" if on_data_loss is OnDataLoss.CONTINUE else "fail",
+            standby=standby,
         )
     show_summary(summary, app, ledger)
     if profile:
@@ -151,6 +159,7 @@ def run_watched(
     backfill_speed: float = 0.5,
     on_data_loss: Literal["fail", "continue"] = "fail",
     stop: threading.Event | None = None,
+    standby: bool = False,
 ) -> Summary:
     """Start Spark and run: what `run`, `demo` and `storm.run()` share."""
     require_java()
@@ -174,6 +183,7 @@ def run_watched(
         on_data_loss=on_data_loss,
         on_progress=display,
         stop=stop,
+        standby=standby,
     )
 
 

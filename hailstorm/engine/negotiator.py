@@ -45,7 +45,7 @@ from hailstorm.engine.ticks.committing import Committer
 from hailstorm.engine.ticks.evolution import evolution, require_consent
 from hailstorm.engine.ticks.logs import Choice, Logs, Look
 from hailstorm.engine.ticks.pacing import PREPARED, RESIDENT, Pace, ways_called
-from hailstorm.engine.ticks.plans import Plans
+from hailstorm.engine.ticks.plans import Made, Plans
 from hailstorm.engine.ticks.replacing import Replacement
 from hailstorm.engine.ticks.resting import Resting
 from hailstorm.engine.tolerance import Tolerance
@@ -97,7 +97,9 @@ class Negotiator:
         ways: tuple[int, ...] | None = None,
         logs: Logs | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        made: Made | None = None,
     ) -> None:
+        """`made` are plans from before the ledger was ours (standby.py)."""
         self.logs = logs or Logs(topology, ledger.head, accept=accept)
         self.spark, self.topology, self.ledger = spark, topology, ledger
         self.settings = settings or topology.settings
@@ -113,7 +115,7 @@ class Negotiator:
         self._insists = ways is not None or self.settings.ways != Settings.ways
         ways = ways or ways_called(self.settings.ways, spark.sparkContext.defaultParallelism)
         self._pace = Pace(self.settings.latency_ms / 1000, self.settings.max_tick_rows, ways)
-        self._plans = Plans(spark, topology, self.logs)
+        self._plans = Plans(spark, topology, self.logs, made)
         self._resting = Resting(self.logs, self._plans, eager=not self.settings.latency_ms)
         self._recent = Tolerance.of(self.settings).begun(ledger.head.recent)
         self._committing = 0.0  # seconds that the last commit took

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from hailstorm.engine.delivery.deliverer import Undelivered
     from hailstorm.engine.delivery.sink_state import SinkState
 
-Phase = Literal["starting", "running", "paused", "delivering", "stopped"]
+Phase = Literal["standing by", "starting", "running", "paused", "delivering", "stopped"]
 
 # Where the time of a tick goes, in the order in which it is spent. Keys of `Progress.timings`, in milliseconds.
 TIMINGS = ("choose", "plan", "read", "compute", "look up", "merge", "write", "commit", "deliver")

@@ -11,8 +11,11 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
+
+from pyspark.sql import SparkSession
 
 from hailstorm.clock.clock import Clock
 from hailstorm.engine.negotiator import Negotiator
@@ -22,6 +25,7 @@ from hailstorm.engine.spark.executors import require_executors
 from hailstorm.engine.spark.java import means_that_java_has_ended
 from hailstorm.engine.spark.session import is_on_this_machine, start_session
 from hailstorm.engine.spark.shipping import ship_by_value
+from hailstorm.engine.standby import StandBy, StoodDownError
 from hailstorm.engine.ticks.logs import Logs, OnDataLoss
 from hailstorm.engine.ticks.replacing import Replacement
 from hailstorm.engine.wishes import check_accepted, check_partitions, check_places, settings_of, target_of
@@ -49,21 +53,26 @@ def run_topology(
     stop: threading.Event | None = None,
     first: Callable[[Negotiator], Replacement | None] | None = None,
     between: Callable[[Negotiator], Callable[[], bool]] | None = None,
+    standby: bool = False,
 ) -> Summary:
     """Run until stopped, or until `until`: `never`, `caught-up` (with the logs as they end now) or a clock (JSON).
 
     `complete` says that the logs hold all that there will be: then what waits for time is done, too.
     `on_data_loss="continue"` goes on where records are gone before they were read; the hole is in the commit.
     `first` gives state that takes the place of that of some steps, and `between` is done between ticks: see
-    history/backfill.py.
+    history/backfill.py. With `standby` the run begins when no other driver has the ledger (standby.py).
     """
     options = {**(overrides or {}), **({"every": every} if every else {})}
     stop = stop or threading.Event()
-    run = running(topology, ledger, options, master, conf, accept, on_progress, until, on_data_loss)
+    waits = stop if standby else None
+    run = running(topology, ledger, options, master, conf, accept, on_progress, until, on_data_loss, waits)
     # Twice, because Spark takes SIGINT for itself while it starts.
-    with _stopping_on_signals(stop), run as (negotiator, target), _stopping_on_signals(stop):
+    with _stopping_on_signals(stop), suppress(StoodDownError), run as (negotiator, target), _stopping_on_signals(stop):
         negotiator.start(replacement=None if first is None else first(negotiator))
         return negotiator.run(target, stop, complete, None if between is None else between(negotiator))
+    address = str(topology.ledger_address(ledger))
+    commit = Ledger(address).head.commit
+    return Summary(address, commit, ticks=0, rows=0, errors=0, late=0, skipped=0, rejected=0, seconds=0.0)
 
 
 def retry_errors(
@@ -109,8 +118,12 @@ def running(
     on_progress: OnProgress,
     until: str | None = None,
     on_data_loss: OnDataLoss = "fail",
+    standby: threading.Event | None = None,
 ) -> Iterator[tuple[Negotiator, Clock | None]]:
-    """A negotiator on an open ledger, and its target, with the lease held. What goes wrong ends the run first."""
+    """A negotiator on an open ledger, and its target, with the lease held. What goes wrong ends the run first.
+
+    With `standby` it waits for the lease, until that is set.
+    """
     topology.validate()
     settings = settings_of(topology, options)
     check_places(topology, ledger, master, conf or {})
@@ -118,38 +131,65 @@ def running(
     wanted = target_of(topology, until)
     topology = resolved(topology)
     opened = Ledger(topology.ledger_address(ledger), create=True)
-    with Lease(opened.store).held():
+    log_file = opened.cache.folder / ("spark.log" if standby is None else "standby.log")
+    waiting = None
+    if standby is not None:
+        start_spark = partial(_session_beside, topology, log_file, master, conf)
+        waiting = StandBy(topology, opened, settings, accept, standby, on_progress, start_spark)
+    with Lease(opened.store).held(waiting):
+        if waiting is not None:
+            opened.catch_up()
         # Where the logs are is asked before Spark starts: `caught-up` is with what was there when the user typed it.
         logs = Logs(topology, opened.head, on_data_loss, accept)
         target = _target(until, wanted, logs, opened.head.position())
-        on_progress(Progress("starting", "starting Spark", commit=opened.head.commit))
+        spark = None if waiting is None else waiting.spark
+        what = "starting Spark" if spark is None else "taking over"
+        on_progress(Progress("starting", what, commit=opened.head.commit))
         opened.cache.clear_after_reboot()
         opened.cache.clear_scratch()
         if not is_folder(opened.address):
             opened.store.delete_folder(SCRATCH)
-        spark = start_session(f"hailstorm {topology.name}", opened.cache.folder / "spark.log", master, conf)
+        if spark is None:
+            spark = start_session(_app_name(topology), log_file, master, conf)
         if not is_on_this_machine(spark):
             on_progress(Progress("starting", "looking at the executors", commit=opened.head.commit))
             sources = {step.name: step.source for step in topology.steps if isinstance(step, Spout)}
             ship_by_value(topology.folder)
             require_executors(spark, opened.store.address, sources)
-        negotiator = Negotiator(spark, topology, opened, settings, on_progress, accept, logs=logs)
+        plans = None if waiting is None else waiting.plans
+        negotiator = Negotiator(spark, topology, opened, settings, on_progress, accept, logs=logs, made=plans)
         try:
             yield negotiator, target
         except BaseException as error:
             negotiator.fail()
             if means_that_java_has_ended(error):
-                raise _java_is_gone(opened.cache.folder) from error
+                raise _java_is_gone(log_file) from error
             raise
 
 
-def _java_is_gone(cache: Path) -> RunError:
+def _app_name(topology: Topology) -> str:
+    return f"hailstorm {topology.name}"
+
+
+def _session_beside(
+    topology: Topology, log_file: Path, master: str | None, conf: Mapping[str, str] | None
+) -> SparkSession:
+    """Spark, started while we wait: it takes SIGINT for itself, and the wait must still be one that can be stopped."""
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        return start_session(_app_name(topology), log_file, master, conf)
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, handler)
+
+
+def _java_is_gone(log_file: Path) -> RunError:
     return RunError(
         12,
         "Spark's Java process has ended",
         hint="Nothing of the tick under way was committed; run again, and it goes on from the last commit.\n"
         "If it was killed for want of memory, let it have less: --conf spark.driver.memory=2g\n"
-        f"Its log is {cache / 'spark.log'}",
+        f"Its log is {log_file}",
     )
 
 

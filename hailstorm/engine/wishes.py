@@ -15,16 +15,15 @@ import msgspec
 from hailstorm.clock.clock import Clock
 from hailstorm.environment import concealed
 from hailstorm.errors import TopologyError, WordError, suggestion
+from hailstorm.ledger.stores import is_in_objects
 
 if TYPE_CHECKING:  # who only looks at a ledger's address needs none of these
     from hailstorm.topology.settings import Settings
     from hailstorm.topology.topology import Topology
 
 _ADDRESS = re.compile(r"\w+://")
-_OBJECTS = re.compile(r"(s3|gs|az)://[^/?#@\s]+(/[^?#]*)?")
 _LOCAL = re.compile(r"local(\[(\*|[1-9]\d*)(\s*,\s*[1-9]\d*)?\])?")
-_CLUSTER = re.compile(r"k8s://.*|yarn|local-cluster.*")
-_STANDALONE = re.compile(r"spark://[^/@\s]+:\d+(,[^/@\s]+:\d+)*")
+_CLUSTER = re.compile(r"spark://[^/@\s]+:\d+(,[^/@\s]+:\d+)*|yarn|k8s://(https?://)?[^/@\s]+(:\d+)?/?")
 
 
 def settings_of(topology: Topology, options: Mapping[str, str]) -> Settings:
@@ -51,16 +50,10 @@ def check_master(url: str, ledger: str | Path | None) -> None:
     """A master that Hailstorm can run on, with a ledger that its machines reach."""
     if _LOCAL.fullmatch(url):
         return
-    if _CLUSTER.fullmatch(url):
-        raise WordError(
-            64,
-            f"the master '{url}' is a kind of cluster on which Hailstorm does not run yet",
-            hint="It runs on Spark's own (spark://host:7077), and on this machine: local[*].",
-        )
-    if not _STANDALONE.fullmatch(url):
-        hint = "Say local[*], local[4] for four cores, or spark://host:7077 for a cluster."
+    if not _CLUSTER.fullmatch(url):
+        hint = "Say local[*], local[4] for four cores, or spark://host:7077, yarn or k8s://https://host for a cluster."
         raise WordError(65, f"'{url}' is not a Spark master", hint=hint)
-    if ledger is None or not _OBJECTS.fullmatch(str(ledger)):
+    if ledger is None or not is_in_objects(ledger):
         raise WordError(
             64,
             f"the master '{url}' is a cluster, and the ledger is a folder of this machine",
@@ -71,7 +64,7 @@ def check_master(url: str, ledger: str | Path | None) -> None:
 
 def check_ledger(address: str | Path | None) -> None:
     """A ledger is a folder, or in an object store. The same for those who read one."""
-    if address is None or not _ADDRESS.match(str(address)) or _OBJECTS.fullmatch(str(address)):
+    if address is None or not _ADDRESS.match(str(address)) or is_in_objects(address):
         return
     shown = concealed(str(address))
     if "@" in str(address):

@@ -1,7 +1,8 @@
 """The lease: a friendly word before fencing has to be used.
 
-A run writes who it is and beats every few seconds. A second run is told so and stops before it does any work. The
-lease protects nothing: only the commit file does. So a lease that is stale, lost or deleted by hand is harmless.
+A run writes who it is and beats every few seconds. A second run is told so and stops before it does any work, or it
+stands by until the first one is gone. The lease protects nothing: only the commit file does. So a lease that is stale,
+lost or deleted by hand is harmless.
 """
 
 from __future__ import annotations
@@ -22,9 +23,12 @@ NAME = "lease.json"
 TURN = "housekeeping.json"
 STALE_SECONDS = 30.0
 BEAT_SECONDS = 5.0
+SILENT_SECONDS = (
+    12.0  # two beats that did not come, and some: one who looks all the time need not wait until it is stale
+)
 
 
-class _Holder(msgspec.Struct):
+class Holder(msgspec.Struct):
     host: str
     pid: int
     born: int  # the process's start time: a pid may be another's by now
@@ -53,17 +57,29 @@ def beating(name: str, beat: Callable[[], None]) -> Iterator[None]:
 class Lease:
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._me = _Holder(os.uname().nodename, os.getpid(), _born(os.getpid()), datetime.now(UTC).isoformat(), 0.0)
+        self._me = Holder(os.uname().nodename, os.getpid(), _born(os.getpid()), datetime.now(UTC).isoformat(), 0.0)
 
     def take(self) -> None:
-        other = self._holder()
-        if other is not None and not self._is_me(other) and _is_alive(other):
+        other = self._other()
+        if other is None or not _is_alive(other):
+            other = None if self._seize() else self._other()
+        if other is not None:
             raise LedgerInUseError(
                 9,
                 f"this ledger is running on {other.host}, process {other.pid}, since {other.since}",
                 hint="Stop that run first (Ctrl-C or kill), or use another ledger: --ledger PATH",
             )
-        self.beat()
+
+    def take_when_free(self, waits: Callable[[Holder], None]) -> None:
+        """Take it as soon as nobody has it. Meanwhile `waits` is called again and again with who does: it takes its
+        time, and raises to give up."""
+        watch = Watch()
+        while True:
+            other = self._other()
+            if (other is None or watch.is_gone(other)) and self._seize():
+                return
+            if other is not None:
+                waits(other)
 
     def beat(self) -> None:
         self._me.beat = time.time()
@@ -71,9 +87,12 @@ class Lease:
             self._store.put(NAME, msgspec.json.encode(self._me))
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        """Take it, beat from a thread however long a tick takes, and release it."""
-        self.take()
+    def held(self, waits: Callable[[Holder], None] | None = None) -> Iterator[None]:
+        """Take it, beat from a thread however long a tick takes, and release it. With `waits`, when it is free."""
+        if waits is None:
+            self.take()
+        else:
+            self.take_when_free(waits)
         try:
             with beating("lease", self.beat):
                 yield
@@ -85,15 +104,55 @@ class Lease:
         if holder is not None and self._is_me(holder):
             self._store.delete(NAME)
 
-    def _holder(self) -> _Holder | None:
+    def _seize(self) -> bool:
+        """Write our name in place of one that does not count any more. False when another one was faster.
+
+        Two may still do so in one moment; then both go on, until the first commit tells who it was.
+        """
+        self._me.beat = time.time()
+        try:
+            self._store.delete(NAME)
+            return self._store.put_if_absent(NAME, msgspec.json.encode(self._me))
+        except OSError:
+            return True  # a full disk is for the commit to tell
+
+    def _other(self) -> Holder | None:
+        """Who has it, if that is not us."""
+        holder = self._holder()
+        return None if holder is None or self._is_me(holder) else holder
+
+    def _holder(self) -> Holder | None:
         data = self._store.get(NAME)
         try:
-            return None if data is None else msgspec.json.decode(data, type=_Holder)
+            return None if data is None else msgspec.json.decode(data, type=Holder)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return None  # protects nothing, so it may be damaged, too
 
-    def _is_me(self, holder: _Holder) -> bool:
+    def _is_me(self, holder: Holder) -> bool:
         return (holder.host, holder.pid) == (self._me.host, self._me.pid)
+
+
+class Watch:
+    """Whether the holder of a lease is gone, as seen by one who looks every second or two.
+
+    A process of this machine is there or not. One of another machine is gone when its beats do not change for a while:
+    their time says little, because it is that of another clock. A look that comes late starts the count again: we were
+    asleep, or the store was not to be reached, and then it was not to be reached for the holder either.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._seen: Holder | None = None
+        self._since = self._looked = 0.0
+
+    def is_gone(self, holder: Holder) -> bool:
+        if _is_here(holder):
+            return not _is_alive(holder)
+        now = self._clock()
+        if holder != self._seen or now - self._looked > BEAT_SECONDS:
+            self._seen, self._since = holder, now
+        self._looked = now
+        return now - self._since >= SILENT_SECONDS
 
 
 @contextlib.contextmanager
@@ -104,7 +163,7 @@ def turn(store: Store) -> Iterator[bool]:
     data = store.get(TURN)
     if data is not None:
         try:
-            other = msgspec.json.decode(data, type=_Holder)
+            other = msgspec.json.decode(data, type=Holder)
         except (msgspec.DecodeError, UnicodeDecodeError):
             other = None
         if other is not None and _is_alive(other) and (other.host, other.pid) != (me.host, me.pid):
@@ -127,10 +186,15 @@ def renew_turn(store: Store) -> None:
     store.put(TURN, msgspec.json.encode(me))
 
 
-def _is_alive(holder: _Holder) -> bool:
-    if holder.host == os.uname().nodename and holder.born:
+def _is_alive(holder: Holder) -> bool:
+    if _is_here(holder):
         return _born(holder.pid) == holder.born
     return time.time() - holder.beat < STALE_SECONDS
+
+
+def _is_here(holder: Holder) -> bool:
+    """Whether its process can be looked at."""
+    return holder.host == os.uname().nodename and holder.born != 0
 
 
 def _born(pid: int) -> int:

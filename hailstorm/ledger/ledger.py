@@ -119,6 +119,12 @@ class Ledger:
         """What is live at the newest commit that can be seen."""
         return self._record.newest()
 
+    def catch_up(self) -> Live:
+        """What others have committed since this ledger was opened, or caught up, is in its head from now on."""
+        self.head = self._record.newer(self.head)
+        self.epoch = self.head.epoch + 1
+        return self.head
+
     def at(self, number: int) -> Live:
         """What was live at a commit, which must exist and be kept (0 is before the first)."""
         return self._record.at(number)

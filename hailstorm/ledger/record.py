@@ -54,6 +54,14 @@ class Record:
                 return live
         raise missing_file(commit_name(live.commit + 1))
 
+    def newer(self, live: Live) -> Live:
+        """What is live now, where `live` was a moment ago. For those who ask all the time: reads what came since."""
+        if self.history().packed > live.commit:
+            return self.newest()
+        while (commit := self._loose(live.commit + 1)) is not None:
+            live = live.after(commit)
+        return live
+
     def at(self, number: int) -> Live:
         """What was live at a commit, which must be kept (0 is before the first)."""
         if number == 0:

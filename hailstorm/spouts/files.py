@@ -21,9 +21,12 @@ import numpy as np
 import pyarrow as pa
 
 from hailstorm.errors import LogError
+from hailstorm.ledger.stores import is_folder
 from hailstorm.spouts.durable import sync
 from hailstorm.spouts.file_index import Chunks, FileIndex, KnownFile
-from hailstorm.spouts.source import BATCH_ROWS, RECORD, check_folder, check_range
+from hailstorm.spouts.lines import CHUNK_BYTES, complete_lines
+from hailstorm.spouts.object_files import ObjectFiles, Piece
+from hailstorm.spouts.source import BATCH_ROWS, RECORD, check_place, check_range
 
 Format = Literal["json", "text", "csv"]
 
@@ -35,7 +38,6 @@ _BY_NAME: dict[str, Format] = {
     ".log": "text",
     ".csv": "csv",
 }
-_CHUNK_BYTES = 4 << 20  # what a reader reads at least to find one line
 _LOOK_BYTES = 256 << 20  # what one look indexes: the driver must not be away for minutes
 _HEAD = 1024
 _MAGIC = re.compile(r"[*?\[]")
@@ -55,6 +57,9 @@ class Files:
     `format` says what a line is: empty lines of JSON and CSV are passed over, and `header=True` passes over the
     first line of each CSV file. Without `format` it goes by the file's name, and files with other names are ignored;
     so are hidden ones. `index` is a folder for the index, for when the files' own cannot be written to.
+
+    A path may be an address (`s3://bucket/in/*.jsonl`), and so may `index`. Files in a store are complete when they
+    appear: the last line counts, and none may grow, whatever `grows` says.
     """
 
     path: str
@@ -65,7 +70,9 @@ class Files:
     index: str | None = None
 
     def __post_init__(self) -> None:
-        check_folder(self.path)
+        check_place(self.path)
+        if self.index is not None:
+            check_place(self.index)
 
     @property
     def columns(self) -> None:
@@ -80,41 +87,58 @@ class Files:
 
     def latest(self) -> dict[int, int]:
         with self._writing_index():
+            if not is_folder(self.path):
+                return {0: self._objects().latest()}
             self._look()
         return {0: self._index().latest()}
 
     def identity(self) -> str:
         """That of the index: it says which line has which offset."""
         with self._writing_index():
+            if not is_folder(self.path):
+                return self._objects().identity()
             self._found()  # says so when there is no such folder
             return self._index().identity()
 
     def read(self, partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
         if start >= end:
             return
+        latest = self._index().latest() if is_folder(self.path) else self._objects().end()
+        check_range(f"the files {self.path}", partition, start, end, 0, latest if partition == 0 else 0)
+        for piece in self._pieces(start, end) if is_folder(self.path) else self._objects().pieces(start, end):
+            records, count = self._records(piece.text, piece.first, piece.is_first, piece.name)
+            if count != piece.lines:
+                raise self._changed(piece.name)
+            low, high = np.searchsorted(records.column("offset").to_numpy(), [start, end])
+            for at in range(low, high, BATCH_ROWS):
+                yield records.slice(at, min(BATCH_ROWS, high - at))
+
+    def _pieces(self, start: int, end: int) -> Iterator[Piece]:
         index = self._index()
-        check_range(f"the files {self.path}", partition, start, end, 0, index.latest() if partition == 0 else 0)
         known = index.files()
         with _Opened() as opened:
             for first, lines, number, begin, stop in _joined(index.chunks_between(start, end)):
                 text = self._bytes(opened, known[number], begin, stop)
-                records, count = self._records(text, first, begin == 0, known[number].name)
-                if count != lines:
-                    raise self._changed(known[number].name)
-                low, high = np.searchsorted(records.column("offset").to_numpy(), [start, end])
-                for at in range(low, high, BATCH_ROWS):
-                    yield records.slice(at, min(BATCH_ROWS, high - at))
+                yield Piece(first, lines, known[number].name, begin == 0, text)
 
     def size(self, partition: int, start: int, end: int) -> int:
         if start >= end:
             return 0
+        if not is_folder(self.path):
+            found = self._objects().chunks(start, end)
+            shares = (
+                (min(first + n, end) - max(first, start)) / n * (stop - begin) for _, first, n, begin, stop in found
+            )
+            return round(sum(shares))
         chunks = self._index().chunks_between(start, end)
         inside = np.minimum(chunks["first"] + chunks["lines"], end) - np.maximum(chunks["first"], start)
         return int(((chunks["end"] - chunks["start"]) * inside / chunks["lines"]).sum())
 
     def resolve(self, folder: Path) -> Files:
-        index = None if self.index is None else str(folder / self.index)
-        return replace(self, path=str(folder / self.path), index=index)
+        def placed(path: str) -> str:
+            return str(folder / path) if is_folder(path) else path
+
+        return replace(self, path=placed(self.path), index=None if self.index is None else placed(self.index))
 
     def describe(self) -> Mapping[str, Any]:
         return {"files": self.path, "format": self.format, "header": self.header, "grows": self.grows}
@@ -173,7 +197,8 @@ class Files:
         if _is_gz(path) and size < len(_GZ):
             return size
         try:
-            found = list(_complete_lines(path, done, whole))
+            with _open(path) as opened:
+                found = list(complete_lines(opened, done, whole))
         except EOFError:
             return size  # a gz file that is still being written
         except (gzip.BadGzipFile, zlib.error) as error:
@@ -211,10 +236,22 @@ class Files:
 
     def _index(self) -> FileIndex:
         folder, pattern = self._folder()
-        # Whatever decides which lines there are is in the name: other lines need other offsets.
+        return FileIndex((Path(self.index) if self.index else folder / ".hailstorm-files") / self._named(pattern))
+
+    def _objects(self) -> ObjectFiles:
+        scheme, _, rest = self.path.rstrip("/").partition("://")
+        parts = rest.split("/")
+        is_file = len(parts) > 1 and _BY_NAME.get(Path(parts[-1].removesuffix(".gz")).suffix) is not None
+        last = len(parts) - 1 if is_file else len(parts)
+        magic = next((place for place, part in enumerate(parts) if place and _MAGIC.search(part)), last)
+        pattern = "/".join(parts[magic:]) or "*"
+        root = f"{scheme}://{'/'.join(parts[:magic])}"
+        return ObjectFiles(root, pattern, self.index, self._named(pattern), lambda name: self._format(name) is not None)
+
+    def _named(self, pattern: str) -> str:
+        """The index of a pattern. Whatever decides which lines there are is in it: other lines need other offsets."""
         decides = f"{pattern} {self.format or 'by name'} {'grows' if self.grows else 'complete'}"
-        name = f"{re.sub(r'[^a-zA-Z0-9.]+', '-', decides).strip('-')}-{zlib.crc32(decides.encode()):08x}"
-        return FileIndex((Path(self.index) if self.index else folder / ".hailstorm-files") / name)
+        return f"{re.sub(r'[^a-zA-Z0-9.]+', '-', decides).strip('-')}-{zlib.crc32(decides.encode()):08x}"
 
     def _format(self, name: str) -> Format | None:
         return self.format or _BY_NAME.get(Path(name.removesuffix(".gz")).suffix)
@@ -316,7 +353,7 @@ def _joined(chunks: Chunks) -> Iterator[tuple[int, int, int, int, int]]:
     waiting: tuple[int, int, int, int, int] | None = None
     for chunk in chunks:
         first, lines, number, start, end = chunk.item()
-        if waiting and waiting[2:3] + waiting[4:] == (number, start) and end - waiting[3] <= _CHUNK_BYTES:
+        if waiting and waiting[2:3] + waiting[4:] == (number, start) and end - waiting[3] <= CHUNK_BYTES:
             waiting = (waiting[0], waiting[1] + lines, number, waiting[3], end)
             continue
         if waiting:
@@ -324,19 +361,3 @@ def _joined(chunks: Chunks) -> Iterator[tuple[int, int, int, int, int]]:
         waiting = (first, lines, number, start, end)
     if waiting:
         yield waiting
-
-
-def _complete_lines(path: Path, start: int, whole: bool) -> Iterator[tuple[int, int, int]]:
-    """Chunks of complete lines after `start`: lines, first byte, end byte. A whole file's last line is complete."""
-    with _open(path) as file:
-        file.seek(start)
-        rest = 0  # bytes of a line that has not ended yet; they are not looked at again, however long it becomes
-        while block := file.read(_CHUNK_BYTES):
-            end = block.rfind(b"\n") + 1
-            if end:
-                yield block.count(b"\n", 0, end), start, start + rest + end
-                start, rest = start + rest + end, len(block) - end
-            else:
-                rest += len(block)
-        if whole and rest:
-            yield 1, start, start + rest

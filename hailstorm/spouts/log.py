@@ -1,20 +1,18 @@
-"""The embedded log: a folder of Parquet files that several processes may append to and read at once.
+"""The embedded log: Parquet files, in a folder or in a store, that several processes may append to and read at once.
 
     <path>/
       log.json                                     format version, number of partitions, the log's id
       p0/00000000000000000000-0000000100.parquet   offset, time, key, value; the name says which offsets
 
 `hs.Log` is this, `hailstorm log` shows it, and spouts read it. Segments never change once they are named, so a range
-of offsets reads the same for ever, until retention removes it.
+of offsets reads the same for ever, until retention removes it. What it looks like in a store is in object_segments.py.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
-import uuid
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,30 +23,30 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from hailstorm.errors import LogError
-from hailstorm.spouts.durable import sync, write_whole
+from hailstorm.ledger.stores import is_folder
 from hailstorm.spouts.encode import encoded
-from hailstorm.spouts.segments import PartitionFolder, Segment
-from hailstorm.spouts.source import BATCH_ROWS, RECORD, check_folder, check_range
+from hailstorm.spouts.log_places import FORMAT, LogPlace, Said, place_of
+from hailstorm.spouts.segments import Partition, Segment
+from hailstorm.spouts.source import BATCH_ROWS, RECORD, check_place, check_range
 
 Row = Any  # text and bytes as they are; anything else as JSON
 
-_FORMAT = 1
 _MOST_PARTITIONS = 4096  # more is a typing mistake: each is a folder
 _TIME = RECORD.field("time").type
 
 
 @dataclass(frozen=True)
 class Log:
-    """An embedded log in a folder. Opens nothing; the first append creates it, with `partitions` partitions."""
+    """An embedded log, in a folder or at `s3://bucket/path`. Opens nothing; the first append creates it, with
+    `partitions` partitions."""
 
     path: str
     partitions: int = 1
 
     def __init__(self, path: str | Path, partitions: int = 1) -> None:
-        check_folder(os.fspath(path))
+        check_place(os.fspath(path))
         object.__setattr__(self, "path", os.fspath(path))
         object.__setattr__(self, "partitions", partitions)
 
@@ -66,7 +64,7 @@ class Log:
         return {p: segments[0].start if segments else 0 for p, segments in self._listing().items()}
 
     def latest(self) -> dict[int, int]:
-        return {p: _bounds(self._folder(p).durable())[1] for p in range(self._partitions())}
+        return {p: _bounds(folder.durable())[1] for p, folder in self._folders().items()}
 
     def read(self, partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
         place = start
@@ -92,7 +90,7 @@ class Log:
         return round(held)
 
     def resolve(self, folder: Path) -> Log:
-        return replace(self, path=str(folder / self.path))
+        return replace(self, path=str(folder / self.path)) if is_folder(self.path) else self
 
     def describe(self) -> Mapping[str, Any]:
         return {"log": self.path}
@@ -116,22 +114,8 @@ class Log:
         partitions = partitions or self.partitions
         if not 0 < partitions <= _MOST_PARTITIONS:
             raise LogError(10, f"a log has 1 to {_MOST_PARTITIONS} partitions, not {partitions}")
-        root = Path(self.path)
-        if root.exists() and not root.is_dir():
-            raise LogError(11, f"cannot make a log at {self.path}: it is a file", hint="A log is a folder.")
         with _as_log_error(f"cannot make a log at {self.path}"):
-            root.mkdir(parents=True, exist_ok=True)
-            with open(root / ".lock", "a") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)
-                said = self._said() if self._exists() else {"partitions": 0}
-                if said["partitions"] >= partitions and "id" in said:
-                    return self
-                partitions = max(partitions, said["partitions"])
-                for partition in range(partitions):
-                    (root / f"p{partition}").mkdir(exist_ok=True)
-                said = {"format": _FORMAT, "partitions": partitions, "id": said.get("id") or uuid.uuid4().hex}
-                write_whole(root / "log.json", json.dumps(said).encode())
-                sync(root.parent)
+            place_of(self.path).make(partitions)
         return self
 
     def append(
@@ -223,15 +207,20 @@ class Log:
             start = self._folder(partition).append(records)
         return {partition: range(start, start + len(records))}
 
-    def _folder(self, partition: int) -> PartitionFolder:
-        folder = Path(self.path) / f"p{partition}"
-        if not folder.is_dir():
-            self._partitions()
+    def _folders(self) -> dict[int, Partition]:
+        place = place_of(self.path)
+        return {number: self._folder(number, place) for number in range(self._partitions(place))}
+
+    def _folder(self, partition: int, place: LogPlace | None = None) -> Partition:
+        place = place or place_of(self.path)
+        found = place.partition(partition)
+        if found is None:
+            self._partitions(place)
             raise LogError(13, f"the log {self.path} has no partition {partition}")
-        return PartitionFolder(folder)
+        return found
 
     def _listing(self) -> dict[int, list[Segment]]:
-        return {partition: self._folder(partition).segments() for partition in range(self._partitions())}
+        return {partition: folder.segments() for partition, folder in self._folders().items()}
 
     def _shortest(self) -> int:
         ends = {partition: _bounds(segments)[1] for partition, segments in self._listing().items()}
@@ -239,24 +228,21 @@ class Log:
 
     def _make_for(self, partitions: int) -> None:
         """See to it that the log is there, with an id, and has at least so many partitions."""
-        if not self._exists() or partitions > self._partitions() or "id" not in self._said():
+        place = place_of(self.path)
+        if place.said() is None or partitions > self._partitions(place) or "id" not in self._said(place):
             self.create(partitions)
 
-    def _exists(self) -> bool:
-        return (Path(self.path) / "log.json").exists()
+    def _partitions(self, place: LogPlace | None = None) -> int:
+        return int(self._said(place)["partitions"])
 
-    def _partitions(self) -> int:
-        return int(self._said()["partitions"])
-
-    def _said(self) -> dict[str, Any]:
-        """What log.json says; raises LogError when this is not a log that we can read."""
-        try:
-            said: dict[str, Any] = json.loads((Path(self.path) / "log.json").read_bytes())
-        except (FileNotFoundError, NotADirectoryError):
+    def _said(self, place: LogPlace | None = None) -> Said:
+        """What the log says of itself; raises LogError when this is not a log that we can read."""
+        said = (place or place_of(self.path)).said()
+        if said is None:
             hint = f"Make one by appending: hailstorm log append {self.path} < lines"
-            raise LogError(1, f"there is no log at {self.path}", hint=hint) from None
-        if said["format"] > _FORMAT:
-            raise LogError(2, f"the log {self.path} has format {said['format']}; this Hailstorm reads up to {_FORMAT}")
+            raise LogError(1, f"there is no log at {self.path}", hint=hint)
+        if said["format"] > FORMAT:
+            raise LogError(2, f"the log {self.path} has format {said['format']}; this Hailstorm reads up to {FORMAT}")
         return said
 
 
@@ -264,7 +250,7 @@ def _bounds(segments: list[Segment]) -> tuple[int, int]:
     return (segments[0].start, segments[-1].end) if segments else (0, 0)
 
 
-def _batches(folder: PartitionFolder, segments: list[Segment], start: int, end: int) -> Iterator[pa.RecordBatch]:
+def _batches(folder: Partition, segments: list[Segment], start: int, end: int) -> Iterator[pa.RecordBatch]:
     """The records of the range, small segments put together."""
     waiting: list[pa.Table] = []
     rows = 0
@@ -277,19 +263,10 @@ def _batches(folder: PartitionFolder, segments: list[Segment], start: int, end: 
     yield from _together(waiting)
 
 
-def _tables(folder: PartitionFolder, segments: list[Segment], start: int, end: int) -> Iterator[pa.Table]:
+def _tables(folder: Partition, segments: list[Segment], start: int, end: int) -> Iterator[pa.Table]:
     for segment in segments:
-        if segment.end <= start or segment.start >= end:
-            continue
-        with pq.ParquetFile(folder.folder / segment.name, memory_map=True) as file:
-            place = segment.start
-            for group in range(file.metadata.num_row_groups):
-                count = file.metadata.row_group(group).num_rows
-                first, last = max(start, place), min(end, place + count)
-                if first < last:
-                    table = file.read_row_group(group, columns=RECORD.names, use_threads=False)
-                    yield table.slice(first - place, last - first).cast(RECORD)
-                place += count
+        if segment.end > start and segment.start < end:
+            yield from folder.rows(segment, start, end)
 
 
 def _together(tables: list[pa.Table]) -> Iterator[pa.RecordBatch]:
@@ -297,7 +274,7 @@ def _together(tables: list[pa.Table]) -> Iterator[pa.RecordBatch]:
         yield from pa.concat_tables(tables).combine_chunks().to_batches(max_chunksize=BATCH_ROWS)
 
 
-def _first_within(folder: PartitionFolder, segments: list[Segment], limit: int) -> int:
+def _first_within(folder: Partition, segments: list[Segment], limit: int) -> int:
     """The offset from which on the newest segments hold at least so many bytes."""
     held = 0
     for segment in reversed(segments):
@@ -307,7 +284,7 @@ def _first_within(folder: PartitionFolder, segments: list[Segment], limit: int) 
     return segments[0].start
 
 
-def _first_since(folder: PartitionFolder, segments: list[Segment], oldest: datetime) -> int:
+def _first_since(folder: Partition, segments: list[Segment], oldest: datetime) -> int:
     for segment in segments:
         recent = pc.index(pc.greater_equal(folder.times(segment), pa.scalar(oldest, _TIME)), True).as_py()
         if recent >= 0:

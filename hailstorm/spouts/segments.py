@@ -8,7 +8,7 @@ Changes of the listing happen under an exclusive flock, and listing takes a shar
     .merge   guards roll-up and retention, which are the only ones that remove segments
 
 A segment that lies within a longer one is left over from a roll-up that was killed, and is passed over.
-`Log` is the only caller.
+Who calls it: log_places.py. What it has in common with a partition in a store is `Partition`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import BinaryIO, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -35,7 +36,7 @@ from hailstorm.spouts.source import RECORD
 ROW_GROUP = 65_536  # a range of a large segment reads only the groups that it touches
 ROLL = 16  # so many segments of one size class become one of the next
 _CLASSES = 5  # from 16**5 = 1,048,576 records on, a segment is left as it is
-_MERGED_BYTES = 256 << 20
+MERGED_BYTES = 256 << 20
 _STALE_SECONDS = 3600.0  # no append takes so long: what is hidden and older was left by a dead writer
 _NAME = re.compile(r"(\d{20})-(\d{10})\.parquet")
 
@@ -56,6 +57,32 @@ class Segment:
     @property
     def size_class(self) -> int:
         return next(c for c in range(_CLASSES + 1) if c == _CLASSES or self.count < ROLL ** (c + 1))
+
+
+class Partition(Protocol):
+    """One partition of an embedded log, wherever it is: in a folder (here), or in a store (object_segments.py)."""
+
+    def segments(self) -> list[Segment]:
+        """The live segments, in order, without gaps: one moment of a log that others may be writing."""
+
+    def durable(self) -> list[Segment]:
+        """The same, all of which a power cut leaves in place."""
+
+    def rows(self, segment: Segment, start: int, end: int) -> Iterator[pa.Table]:
+        """The records of a segment with start <= offset < end. FileNotFoundError: it was merged away since."""
+
+    def times(self, segment: Segment) -> pa.ChunkedArray: ...
+
+    def bytes(self, segment: Segment) -> int: ...
+
+    def unpacked(self, segment: Segment) -> int:
+        """The bytes of its records in memory, roughly; a segment that was merged away meanwhile has none."""
+
+    def append(self, records: pa.Table) -> int:
+        """Write the records (`time`, `key`, `value`) after the last one, as a whole; the offset of the first."""
+
+    def keep_from(self, offset: int) -> None:
+        """Remove the records before an offset. The end of the log stays known."""
 
 
 class PartitionFolder:
@@ -104,7 +131,7 @@ class PartitionFolder:
             keep = [segment for segment in segments if segment.end > offset]
             if not keep:
                 # An empty segment remembers where the log goes on.
-                self._publish(_table(offset, _NO_RECORDS), Segment(offset, 0), [])
+                self._publish(with_offsets(offset, _NO_RECORDS), Segment(offset, 0), [])
             elif keep[0].start < offset:
                 rest = self.read_segment(keep[0]).slice(offset - keep[0].start)
                 self._publish(rest, Segment(offset, len(rest)), [])
@@ -116,6 +143,17 @@ class PartitionFolder:
 
     def read_segment(self, segment: Segment) -> pa.Table:
         return pq.read_table(self.folder / segment.name, use_threads=False, memory_map=True)
+
+    def rows(self, segment: Segment, start: int, end: int) -> Iterator[pa.Table]:
+        with pq.ParquetFile(self.folder / segment.name, memory_map=True) as file:
+            place = segment.start
+            for group in range(file.metadata.num_row_groups):
+                count = file.metadata.row_group(group).num_rows
+                first, last = max(start, place), min(end, place + count)
+                if first < last:
+                    table = file.read_row_group(group, columns=RECORD.names, use_threads=False)
+                    yield table.slice(first - place, last - first).cast(RECORD)
+                place += count
 
     def times(self, segment: Segment) -> pa.ChunkedArray:
         return pq.read_table(self.folder / segment.name, columns=["time"], use_threads=False)["time"]
@@ -146,14 +184,14 @@ class PartitionFolder:
 
     def _roll_up(self) -> None:
         """Merge the newest small segments when there are many of them, so that a log of small appends stays quick."""
-        if not _to_merge(self.segments()):
+        if not to_merge(self.segments()):
             return
         with self._merging(wait=False) as mine:
             if not mine:
                 return
             self._remove_left_overs()
-            run = _to_merge(self.segments())
-            while run and sum(self.bytes(segment) for segment in run) > _MERGED_BYTES:
+            run = to_merge(self.segments())
+            while run and sum(self.bytes(segment) for segment in run) > MERGED_BYTES:
                 run = run[len(run) // 2 :]
             if len(run) > 1:
                 merged = pa.concat_tables([self.read_segment(segment) for segment in run])
@@ -184,7 +222,7 @@ class PartitionFolder:
     def _written(self, records: pa.Table, start: int) -> Path:
         hidden = self._hidden()
         try:
-            _write(_table(start, records), hidden)
+            _write(with_offsets(start, records), hidden)
         except BaseException:
             hidden.unlink(missing_ok=True)
             raise
@@ -246,12 +284,13 @@ def _end(segments: list[Segment]) -> int:
     return segments[-1].end if segments else 0
 
 
-def _table(start: int, records: pa.Table) -> pa.Table:
+def with_offsets(start: int, records: pa.Table) -> pa.Table:
+    """Records (`time`, `key`, `value`) with their offsets, from `start` on."""
     offsets = pa.array(np.arange(start, start + len(records), dtype=np.int64))
     return pa.table([offsets, *(records[name] for name in RECORD.names[1:])], schema=RECORD)
 
 
-def _to_merge(segments: list[Segment]) -> list[Segment]:
+def to_merge(segments: list[Segment]) -> list[Segment]:
     """The newest segments up to the smallest size class that has enough of them."""
     for size_class in range(_CLASSES):
         first = len(segments)
@@ -263,8 +302,12 @@ def _to_merge(segments: list[Segment]) -> list[Segment]:
     return []
 
 
+def write_segment(rows: pa.Table, file: BinaryIO | pa.NativeFile) -> None:
+    pq.write_table(rows, file, row_group_size=ROW_GROUP, compression="lz4", use_dictionary=["time", "key"])
+
+
 def _write(rows: pa.Table, path: Path) -> None:
     with open(path, "xb") as file:
-        pq.write_table(rows, file, row_group_size=ROW_GROUP, compression="lz4", use_dictionary=["time", "key"])
+        write_segment(rows, file)
         file.flush()
         os.fsync(file.fileno())

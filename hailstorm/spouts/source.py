@@ -13,7 +13,9 @@ from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from hailstorm.environment import concealed
 from hailstorm.errors import LogError
+from hailstorm.ledger.stores import is_folder, is_in_objects
 
 # What `read` yields for a log of bytes. A decoder turns `value` into columns.
 RECORD = pa.schema(
@@ -140,14 +142,22 @@ def holes(source: Source, positions: Mapping[int, int]) -> dict[int, range]:
     return {p: range(start, earliest[p]) for p, start in positions.items() if start < earliest.get(p, start)}
 
 
-def check_folder(path: str) -> None:
-    """An address would be taken for a strange name of a folder, and an empty log would be found there."""
-    if "://" in path:
+def check_place(path: str) -> None:
+    """A log that is files is in a folder or in an object store. Another address would be taken for a folder's name, and
+    an empty log would be found there."""
+    if is_folder(path) or is_in_objects(path):
+        return
+    if "@" in path:
         raise LogError(
             64,
-            f"the log '{path}' is an address, and logs that are files must be in folders, for now",
-            hint="Name a folder that every machine of the run sees, or use hs.Kafka.",
+            f"the log's address '{concealed(path)}' has a name and a password in it",
+            hint="Who you are comes from the environment: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, for example.",
         )
+    raise LogError(
+        64,
+        f"'{concealed(path)}' is not the address of a log",
+        hint="A log that is files is in a folder, or at s3://bucket/path, gs://bucket/path, az://container/path.",
+    )
 
 
 def check_range(log: str, partition: int, start: int, end: int, earliest: int, latest: int) -> None:

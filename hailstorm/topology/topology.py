@@ -241,6 +241,7 @@ class Topology:
         on_data_loss: Literal["fail", "continue"] = "fail",
         on_progress: Callable[[Progress], None] | None = None,
         stop: threading.Event | None = None,
+        standby: bool = False,
     ) -> Summary:
         """Run until stopped (Ctrl-C), as `hailstorm run app.py` does, with its progress. Gives what was done.
 
@@ -250,7 +251,8 @@ class Topology:
         `master` and `conf` are Spark's. `accept` names steps whose change is accepted with the state that they have,
         `recompute` those whose state is made again first, and `backfill` those that get their past beside the run.
         `on_data_loss="continue"` goes on where records are gone before they were read. `on_progress` is called for
-        every tick, and then nothing is printed. Setting `stop` ends the run after its tick. Raises HailstormError.
+        every tick, and then nothing is printed. Setting `stop` ends the run after its tick. With `standby` it waits
+        while another driver has the ledger, and takes over from it. Raises HailstormError.
 
         When a sink has not got everything at the end, a script ends with exit code 3, as the command does; at a
         prompt, and with `on_progress`, `undelivered` of the answer says so.
@@ -270,6 +272,7 @@ class Topology:
             backfill=tuple(backfill),
             on_data_loss=on_data_loss,
             stop=stop,
+            standby=standby,
             **watching,
         )
         return summary

@@ -20,6 +20,16 @@ from hailstorm.engine.progress import Progress, Summary
 from hailstorm.errors import UsageError
 
 
+def test_a_standby_says_whom_it_waits_for() -> None:
+    waits = Progress("standing by", "standing by: 'storm' runs on here, process 7", commit=1234)
+    assert progress_text(waits, 0, 3.2).plain == "standing by: 'storm' runs on here, process 7, commit 1,234 (3 s)"
+    file = io.StringIO()
+    with ProgressDisplay(console=Console(file=file, soft_wrap=True)) as display:
+        for commit in range(5):
+            display(Progress("standing by", waits.message, commit=commit))
+    assert file.getvalue().count("standing by") == 1, "a log file gets a line now and then"
+
+
 def test_json_times_are_iso_8601_in_utc_and_decimals_are_exact() -> None:
     row = {"at": datetime(2026, 1, 31, 9, 30, tzinfo=UTC), "price": Decimal("0.10"), "n": 3}
     assert output.to_json(row) == '{"at":"2026-01-31T09:30:00Z","price":"0.10","n":3}'

@@ -95,7 +95,7 @@ def test_a_time_that_an_offset_pushes_out_of_the_years_is_bad() -> None:
 
 
 def test_a_line_of_many_chunks_is_one_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hailstorm.spouts.files._CHUNK_BYTES", 1000)
+    monkeypatch.setattr("hailstorm.spouts.lines.CHUNK_BYTES", 1000)
     lines = [b"short", b"x" * 100_500, b"", b"y" * 999, b"z" * 1000, b"last"]
     (tmp_path / "a.txt").write_bytes(b"\n".join(lines))
     source = Files(str(tmp_path), format="text", grows=False)

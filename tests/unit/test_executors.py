@@ -66,4 +66,5 @@ def test_python_that_does_not_start_there_is_told_too(text: str, what: str) -> N
 def test_executors_dial_the_address_by_which_the_master_is_reached() -> None:
     assert _own_address("local[*]") == "127.0.0.1"
     assert _own_address("spark://127.0.0.1:7077") == "127.0.0.1"
+    assert _own_address("k8s://https://127.0.0.1:6443") == _own_address("k8s://127.0.0.1") == "127.0.0.1"
     assert _own_address("spark://no.such.host.invalid:7077,127.0.0.1:7077") == "127.0.0.1"

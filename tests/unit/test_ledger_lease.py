@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from hailstorm.errors import LedgerInUseError
-from hailstorm.ledger.lease import NAME, STALE_SECONDS, Lease
+from hailstorm.ledger.lease import BEAT_SECONDS, NAME, SILENT_SECONDS, STALE_SECONDS, Holder, Lease, Watch
 from hailstorm.ledger.stores.local import LocalStore
 
 HERE = os.uname().nodename
@@ -127,3 +127,52 @@ def test_a_lease_that_is_held_beats_by_itself_and_is_released_at_the_end(
             time.sleep(0.01)  # a long tick, say: nobody beats but the thread
         assert store.get(NAME) not in (None, before)
     assert not store.exists(NAME)
+
+
+def test_who_waits_takes_it_as_soon_as_it_is_free(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    other = sleeping_process()
+    held_by(store, pid=other.pid, born=born(other.pid))
+    waited: list[int] = []
+
+    def waits(holder: Holder) -> None:
+        waited.append(holder.pid)
+        if len(waited) == 3:
+            other.kill()
+            other.wait()
+
+    with Lease(store).held(waits):
+        assert waited == [other.pid] * 3
+        assert msgspec.json.decode(store.get(NAME) or b"")["pid"] == os.getpid()
+    assert not store.exists(NAME)
+
+
+def test_who_waits_may_give_up(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    held_by(store, host="elsewhere", beat=time.time())
+    before = store.get(NAME)
+
+    def waits(holder: Holder) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), Lease(store).held(waits):
+        pass
+    assert store.get(NAME) == before
+
+
+def test_a_holder_elsewhere_is_gone_when_it_has_been_silent_under_our_eyes() -> None:
+    now = 0.0
+    watch = Watch(lambda: now)
+    there = Holder(host="elsewhere", pid=7, born=1, since="", beat=1e12)  # whatever its clock says
+    for _ in range(20):
+        assert not watch.is_gone(there)
+        now += BEAT_SECONDS / 2
+        there.beat += 1
+        there = Holder(there.host, there.pid, there.born, there.since, there.beat)
+    assert not watch.is_gone(there)
+    now += 3600  # we were asleep: that says nothing of it
+    assert not watch.is_gone(there)
+    since = now
+    while not watch.is_gone(there):
+        now += BEAT_SECONDS / 2
+    assert now - since >= SILENT_SECONDS

@@ -190,7 +190,7 @@ def test_an_unfinished_write_to_the_index_is_cut_off(tmp_path: Path) -> None:
 def test_a_complete_file_whose_indexing_was_killed_halfway_is_indexed_to_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hailstorm.spouts.files._CHUNK_BYTES", 10)
+    monkeypatch.setattr("hailstorm.spouts.lines.CHUNK_BYTES", 10)
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"".join(b"%d\n" % n for n in range(100))))
     source = Files(str(tmp_path))
     whole = lines(source)
@@ -215,7 +215,7 @@ def test_lines_are_neither_lost_nor_doubled_nor_moved(
     source = Files(str(folder))
     seen: dict[int, bytes] = {}
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("hailstorm.spouts.files._CHUNK_BYTES", chunk)
+        patched.setattr("hailstorm.spouts.lines.CHUNK_BYTES", chunk)
         for name, text, look in steps:
             with open(folder / name, "a") as out:
                 out.write(text)

@@ -345,6 +345,10 @@ def test_killed_writers_leave_whole_appends_and_dense_offsets(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("source", [Log, Files])
-def test_an_address_is_refused_and_never_taken_for_a_folder(source: type[Log | Files]) -> None:
-    with pytest.raises(LogError, match="'s3://bucket/lines' is an address"):
-        source("s3://bucket/lines")
+def test_an_address_that_is_none_of_a_store_is_refused_and_never_taken_for_a_folder(source: type[Log | Files]) -> None:
+    with pytest.raises(LogError, match="'hdfs://bucket/lines' is not the address of a log"):
+        source("hdfs://bucket/lines")
+    with pytest.raises(LogError, match="password in it") as refused:
+        source("s3://me:hush@bucket/lines")
+    assert "hush" not in str(refused.value)
+    assert source("s3://bucket/lines").resolve(Path("/app")).path == "s3://bucket/lines"

@@ -150,10 +150,13 @@ def _slots(local: re.Match[str]) -> int:
 
 def _own_address(master: str) -> str:
     """The address of this machine that executors can dial: loopback, but for a cluster that is elsewhere."""
-    for host, port in re.findall(r"(?:spark://|,)(\[[^\]]+\]|[^:,/]+):(\d+)", master):
+    for host, port in re.findall(r"(?:spark://|k8s://https?://|k8s://|,)(\[[^\]]+\]|[^:,/]+)(?::(\d+))?", master):
         with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:
-            way.connect((host.strip("[]"), int(port)))  # sends nothing: it only looks for the way there
+            way.connect((host.strip("[]"), int(port or 443)))  # sends nothing: it only looks for the way there
             return str(way.getsockname()[0])
+    if master == "yarn":  # where that is, only Hadoop's own settings say: all others know this machine by its name
+        with suppress(OSError):
+            return socket.gethostbyname(socket.gethostname())
     return "127.0.0.1"
 
 

@@ -23,7 +23,7 @@ def way_name(way: int) -> str:
 
 
 def ways_called(names: str, cores: int) -> tuple[int, ...]:
-    """The ways that a setting names."""
+    """The ways that the setting `ways` names."""
     counts = {"resident": RESIDENT, "prepared": PREPARED, "planned": cores}
     return tuple(dict.fromkeys(counts[name] for name in names.split(", ")))
 

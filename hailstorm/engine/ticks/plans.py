@@ -10,11 +10,13 @@ from hailstorm.engine.ticks.logs import Logs, Rosters
 from hailstorm.engine.ticks.pacing import PREPARED
 from hailstorm.topology.topology import Topology
 
+Made = dict[int, tuple[Plan, Rosters]]  # by tasks, each with the rosters that its sources know
+
 
 class Plans:
-    def __init__(self, spark: SparkSession, topology: Topology, logs: Logs) -> None:
+    def __init__(self, spark: SparkSession, topology: Topology, logs: Logs, made: Made | None = None) -> None:
         self._spark, self._topology, self._logs = spark, topology, logs
-        self._made: dict[int, tuple[Plan, Rosters]] = {}  # each with the rosters that its sources know
+        self._made = dict(made or {})
 
     def of(self, way: int) -> Plan:
         tasks = max(way, PREPARED)  # a resident worker runs the passes of the prepared plan

@@ -7,17 +7,25 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import tempfile
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 
 from hailstorm.ledger.stores.local import LocalStore
 from hailstorm.ledger.stores.store import Store
 
+_OBJECTS = re.compile(r"(s3|gs|az)://[^/?#@\s]+(/[^?#]*)?")
+
 
 def is_folder(address: str | Path) -> bool:
     """Whether an address is a folder of this machine, or of whoever is asked."""
     return "://" not in str(address)
+
+
+def is_in_objects(address: str | Path) -> bool:
+    """Whether an address is one of an object store, without a name or a password in it."""
+    return _OBJECTS.fullmatch(str(address)) is not None
 
 
 def open_store(address: str | Path) -> Store:
@@ -42,7 +50,7 @@ def below(address: str | Path, name: str) -> str:
     return str(Path(address).resolve() / name) if is_folder(address) else f"{str(address).rstrip('/')}/{name}"
 
 
-@cache
+@lru_cache(64)  # each tick of a cluster has a place for its scratch files, which is not needed again
 def _opened(address: str, process: int) -> Store:
     """One for each process, because it has connections: a fork must not use those of its parent."""
     from hailstorm.ledger.stores.objects import ObjectStore
