@@ -104,8 +104,7 @@ class Log:
         return str(id)
 
     def folders(self) -> list[Path]:
-        root = Path(self.path)
-        return [root, *(root / f"p{partition}" for partition in range(self._partitions()))] if self._exists() else []
+        return place_of(self.path).folders()
 
     # --- writing
 
