@@ -1,4 +1,5 @@
-"""What all tests share: one Spark session per process, and the servers that a process has started.
+"""What all tests share: one Spark session and one warm JVM per process, and the servers that a process has
+started.
 
 `make test` runs two processes, and gives each a whole file of tests at a time, in the order of the folders: those that
 take longest are first.
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tests.connectors.servers.s3 import S3Server
+    from tests.jvm import WarmJvm
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -64,3 +66,13 @@ def spark() -> Iterator[SparkSession]:
     session = start_session("tests", master="local[2]", conf={"spark.sql.shuffle.partitions": "2"})
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmJvm]:
+    """For the commands of one test after another; nobody waits for a JVM to start."""
+    from tests.jvm import WarmJvm
+
+    made = WarmJvm(tmp_path_factory.mktemp("jvm") / "output.txt")
+    yield made
+    made.close()

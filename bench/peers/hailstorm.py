@@ -102,7 +102,7 @@ class Hailstorm:
         target = Clock({SPOUT: {0: start + rows}})
         ticks = []
         while not self.negotiator.position().covers(target):
-            keeper = self.negotiator._housekeeper
+            keeper = self.negotiator._beside.housekeeper
             ended, began = keeper.ended, time.perf_counter()
             self.negotiator.tick(target)
             ms = (time.perf_counter() - began) * 1000

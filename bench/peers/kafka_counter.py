@@ -66,7 +66,7 @@ class KafkaCounter:
                 rows += self.progress.rows
         ticked = time.perf_counter()
         # Not until the head: the last commit may be one of housekeeping, which has nothing for sinks.
-        arrived = self.negotiator._deliverer.drain(_DELIVERY_SECONDS)
+        arrived = self.negotiator._beside.deliverer.drain(_DELIVERY_SECONDS)
         assert arrived, "delivery did not end"
         self.broker.settle(self.target, self.partitions)
         ended = time.perf_counter()

@@ -12,8 +12,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from hailstorm.engine.delivery.courier import SinkState
     from hailstorm.engine.delivery.deliverer import Undelivered
+    from hailstorm.engine.delivery.sink_state import SinkState
 
 Phase = Literal["standing by", "starting", "running", "paused", "delivering", "stopped"]
 

@@ -157,7 +157,7 @@ def running(
             ship_by_value(topology.folder)
             require_executors(spark, opened.store.address, sources)
         plans = None if waiting is None else waiting.plans
-        negotiator = Negotiator(spark, topology, opened, settings, on_progress, accept, logs=logs, plans=plans)
+        negotiator = Negotiator(spark, topology, opened, settings, on_progress, accept, logs=logs, made=plans)
         try:
             yield negotiator, target
         except BaseException as error:

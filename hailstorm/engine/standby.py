@@ -18,7 +18,6 @@ from pyspark.sql import SparkSession
 
 from hailstorm.clock.clock import Clock, Interval
 from hailstorm.engine.advance import Work, advance
-from hailstorm.engine.negotiator import Plans
 from hailstorm.engine.place import nowhere
 from hailstorm.engine.plan.compiler import compile_topology
 from hailstorm.engine.progress import OnProgress, Progress
@@ -26,6 +25,7 @@ from hailstorm.engine.spark.session import is_on_this_machine
 from hailstorm.engine.ticks.evolution import evolution, require_consent
 from hailstorm.engine.ticks.logs import Logs
 from hailstorm.engine.ticks.pacing import PREPARED, ways_called
+from hailstorm.engine.ticks.plans import Made
 from hailstorm.errors import LedgerError, TransientRunError
 from hailstorm.ledger.lease import Holder
 from hailstorm.ledger.ledger import Ledger
@@ -59,7 +59,7 @@ class StandBy:
         self._seconds = NEAR_SECONDS if is_folder(ledger.address) else FAR_SECONDS
         self._copied: set[tuple[str, str]] = set()
         self.spark: SparkSession | None = None
-        self.plans: Plans = {}
+        self.plans: Made = {}
 
     def __call__(self, holder: Holder) -> None:
         """One look at how far the other driver is; the first time, get ready."""

@@ -81,7 +81,8 @@ class Rerun:
         """
         interval = self.interval_of(tick)
         if tick.kind != "tick":
-            self._commit(tick, interval.end, interval.end, **(self._ended() if tick.kind == "complete" else {}))
+            fields = self._ended() if tick.kind == "complete" else self._evolved()
+            self._commit(tick, interval.end, interval.end, **fields)
             return ()
         if tick.watermarks is not None:
             self.scratch.head = msgspec.structs.replace(self.scratch.head, watermarks=tick.watermarks)
@@ -129,6 +130,11 @@ class Rerun:
     def _ended(self) -> dict[str, Any]:
         head = self.scratch.head
         return self._times.fields(self._times.at_the_end(head), self._agendas.released(head, {}, head.reached))
+
+    def _evolved(self) -> dict[str, Any]:
+        """Such a commit may be the one that brought steps which the base does not know."""
+        head = self.scratch.head
+        return {"watermarks": self._times.evolved(head, self._agendas.released(head, {}, head.reached))}
 
     def _commit(self, tick: Tick, start: Clock, end: Clock, **fields: Any) -> None:
         head = self.scratch.head

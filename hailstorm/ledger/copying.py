@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ import msgspec
 from hailstorm.errors import LedgerError
 from hailstorm.ledger.commit import stamp_of
 from hailstorm.ledger.cursors import Cursors, SinkRecord
-from hailstorm.ledger.lease import BEAT_SECONDS, Lease, renew_turn, turn
+from hailstorm.ledger.lease import Lease, beating, renew_turn, turn
 from hailstorm.ledger.ledger import Ledger
 from hailstorm.ledger.letters import REJECTED
 from hailstorm.ledger.live import Live
@@ -177,22 +178,15 @@ def _get(store: Store, name: str) -> bytes:
 @contextlib.contextmanager
 def _cleaning_up_alone(store: Store) -> Iterator[None]:
     """Nobody deletes files meanwhile: cleaning up takes turns, and this is ours. Waits for who is at it."""
-    done = threading.Event()
+
+    def renew() -> None:
+        with contextlib.suppress(OSError):
+            renew_turn(store)
+
     while True:
         with turn(store) as ours:
             if ours:
-
-                def beat() -> None:
-                    while not done.wait(BEAT_SECONDS):
-                        with contextlib.suppress(OSError):
-                            renew_turn(store)
-
-                thread = threading.Thread(target=beat, name="turn", daemon=True)
-                thread.start()
-                try:
+                with beating("turn", renew):
                     yield
-                finally:
-                    done.set()
-                    thread.join()
                 return
-        done.wait(0.1)
+        time.sleep(0.1)

@@ -36,6 +36,24 @@ class Holder(msgspec.Struct):
     beat: float
 
 
+@contextlib.contextmanager
+def beating(name: str, beat: Callable[[], None]) -> Iterator[None]:
+    """Let a thread of this name call `beat`, which must not raise, every few seconds until this ends."""
+    done = threading.Event()
+
+    def beats() -> None:
+        while not done.wait(BEAT_SECONDS):
+            beat()
+
+    thread = threading.Thread(target=beats, name=name, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
 class Lease:
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -84,19 +102,10 @@ class Lease:
             self.take()
         else:
             self.take_when_free(waits)
-        done = threading.Event()
-
-        def beat() -> None:
-            while not done.wait(BEAT_SECONDS):
-                self.beat()
-
-        thread = threading.Thread(target=beat, name="lease", daemon=True)
-        thread.start()
         try:
-            yield
+            with beating("lease", self.beat):
+                yield
         finally:
-            done.set()
-            thread.join()
             self.release()
 
     def release(self) -> None:

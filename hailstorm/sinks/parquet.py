@@ -25,6 +25,7 @@ from hailstorm.sinks.files import check_local, clear_file_errors, prepare_folder
 from hailstorm.sinks.session import Session
 from hailstorm.sinks.sink import Cursor, Delivery, Parcel
 from hailstorm.sinks.tables import check_columns, type_name
+from hailstorm.spouts.durable import sync
 
 _FILE_NAME = re.compile(r"(\d{20})(\.whole)?\.parquet")
 # In the file's metadata: two sinks in one folder would take each other's files for theirs, and so would two ledgers.
@@ -86,7 +87,7 @@ class Parquet:
             except BaseException:
                 temporary.unlink(missing_ok=True)
                 raise
-            _sync_folder(file.parent)
+            sync(file.parent)
         self._end_generation()
 
     def close(self) -> None:
@@ -143,12 +144,3 @@ def _schema(file: Path) -> pa.Schema:
         return pq.read_schema(file)
     except pa.ArrowInvalid as error:
         raise SinkError(1, f"{file} is not a Parquet file: {error}", hint="Move it out of the folder.") from error
-
-
-def _sync_folder(folder: Path) -> None:
-    """A rename is only safe from a power cut once the folder is on disk, too."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

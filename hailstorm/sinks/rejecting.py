@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hailstorm.sinks.sink import Rejected
+import pyarrow as pa
+
+from hailstorm.sinks.sink import Delivery, Parcel, Rejected
 
 Attempt = Callable[[int, int], str | None]
 
@@ -31,3 +33,23 @@ def rejected_rows(count: int, attempt: Attempt, most: int) -> list[Rejected]:
             middle = (start + stop) // 2
             ranges += [(middle, stop), (start, middle)]
     return rejected
+
+
+def write_acceptable(parcel: Parcel, delivery: Delivery, attempt: Callable[[pa.Table], str | None]) -> None:
+    """Write the rows of a parcel that the target takes, in order, and make dead letters of the others.
+
+    `attempt(rows)` writes all of these rows and gives None, or writes none and gives the reason.
+    """
+    most = delivery.most_rejected(parcel.commit, parcel.rows)
+    rejected: list[Rejected] = []
+    for first, rows in parcel.numbered():
+
+        def part(start: int, stop: int, rows: pa.Table = rows) -> str | None:
+            return attempt(rows.slice(start, stop - start))
+
+        found = rejected_rows(rows.num_rows, part, most - len(rejected))
+        rejected += [Rejected(first + one.row, one.reason) for one in found]
+        if len(rejected) > most:
+            break
+    if rejected:
+        delivery.reject(parcel.commit, rejected)

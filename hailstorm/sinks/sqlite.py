@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from hailstorm.errors import SinkError, TransientSinkError
 from hailstorm.sinks.files import full_disk, wrong_place
-from hailstorm.sinks.rejecting import rejected_rows
-from hailstorm.sinks.sink import Parcel, Rejected
+from hailstorm.sinks.rejecting import write_acceptable
+from hailstorm.sinks.sink import Parcel
 from hailstorm.sinks.table_file import OpenTable, TableFile, run
 from hailstorm.sinks.tables import Target, check_columns, quoted
 from hailstorm.sinks.values import plain_values
@@ -80,36 +80,26 @@ class Sqlite(TableFile[sqlite3.Connection]):
 
     def _deliver_acceptable(self, session: OpenTable[sqlite3.Connection], parcel: Parcel) -> None:
         """With a savepoint for each attempt, until the bad rows are alone."""
-        delivery = session.delivery
-        most = delivery.most_rejected(parcel.commit, parcel.rows)
 
         def write(connection: sqlite3.Connection, wanted: Target, parcel: Parcel) -> int:
-            rejected: list[Rejected] = []
             grown = 0
-            for first, rows in parcel.numbered():
 
-                def attempt(start: int, stop: int, rows: pa.Table = rows) -> str | None:
-                    nonlocal grown
-                    part = rows.slice(start, stop - start)
-                    connection.execute("SAVEPOINT attempt")
-                    try:
-                        self._write_piece(connection, wanted, part, parcel.whole)
-                    except Exception as error:
-                        reason = self._row_reason(error)
-                        if reason is None or not connection.in_transaction:  # a trigger may end the whole transaction
-                            raise
-                        connection.execute("ROLLBACK TO attempt")
-                        return reason
-                    connection.execute("RELEASE attempt")
-                    grown += wanted.growth(part)
-                    return None
+            def attempt(rows: pa.Table) -> str | None:
+                nonlocal grown
+                connection.execute("SAVEPOINT attempt")
+                try:
+                    self._write_piece(connection, wanted, rows, parcel.whole)
+                except Exception as error:
+                    reason = self._row_reason(error)
+                    if reason is None or not connection.in_transaction:  # a trigger may end the whole transaction
+                        raise
+                    connection.execute("ROLLBACK TO attempt")
+                    return reason
+                connection.execute("RELEASE attempt")
+                grown += wanted.growth(rows)
+                return None
 
-                found = rejected_rows(rows.num_rows, attempt, most - len(rejected))
-                rejected += [Rejected(first + one.row, one.reason) for one in found]
-                if len(rejected) > most:
-                    break
-            if rejected:
-                delivery.reject(parcel.commit, rejected)
+            write_acceptable(parcel, session.delivery, attempt)
             return grown
 
         self._transact(session, parcel, write)

@@ -1,4 +1,4 @@
-"""What is on disk when a call returns, so that a power cut cannot take it back. For the logs that are files of ours."""
+"""What is on disk when a call returns, so that a power cut cannot take it back. For logs and sinks that are files."""
 
 from __future__ import annotations
 

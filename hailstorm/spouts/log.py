@@ -103,6 +103,9 @@ class Log:
             raise LogError(60, f"the log {self.path} was made by an older Hailstorm and has no id", hint=hint)
         return str(id)
 
+    def folders(self) -> list[Path]:
+        return place_of(self.path).folders()
+
     # --- writing
 
     def create(self, partitions: int | None = None) -> Log:

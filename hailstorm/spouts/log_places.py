@@ -35,6 +35,9 @@ class LogPlace(Protocol):
     def partition(self, number: int) -> Partition | None:
         """None when the log has no such partition."""
 
+    def folders(self) -> list[Path]:
+        """Into which something is renamed whenever there is more; none where nobody would tell."""
+
 
 def place_of(path: str) -> LogPlace:
     return FolderPlace(Path(path)) if is_folder(path) else ObjectPlace(path)
@@ -70,6 +73,10 @@ class FolderPlace:
     def partition(self, number: int) -> PartitionFolder | None:
         folder = self._root / f"p{number}"
         return PartitionFolder(folder) if folder.is_dir() else None
+
+    def folders(self) -> list[Path]:
+        said = self.said()
+        return [] if said is None else [self._root, *(self._root / f"p{n}" for n in range(said["partitions"]))]
 
 
 class ObjectPlace:
@@ -111,6 +118,9 @@ class ObjectPlace:
         if said is None or not 0 <= number < said["partitions"]:
             return None
         return ObjectPartition(self._store, f"p{number}", said["id"])
+
+    def folders(self) -> list[Path]:
+        return []
 
     def _grown(self, said: Said) -> tuple[int, Said]:
         version = 1

@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from hailstorm.errors import LogError
-from hailstorm.spouts.source import LivingSource, SingleLog, Source
+from hailstorm.spouts.source import LivingSource, SingleLog, Source, Watched
 
 MOST_PARTITIONS = 10_000  # of one log
 
@@ -172,3 +172,9 @@ def living(source: Source) -> LivingSource:
         return source
     assert isinstance(source, SingleLog), f"{type(source).__name__} says neither what it is nor what it has read"
     return OneLog(source)
+
+
+def watched(source: LivingSource) -> Watched | None:
+    """The log behind it, if it is one that can be watched."""
+    log = source.source if isinstance(source, OneLog) else source
+    return log if isinstance(log, Watched) else None

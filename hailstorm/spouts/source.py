@@ -125,6 +125,14 @@ class Followed(Protocol):
         """
 
 
+@runtime_checkable
+class Watched(Protocol):
+    """A log that is in folders, which can be watched (watching.py) by whoever waits for more."""
+
+    def folders(self) -> list[Path]:
+        """Into which something is renamed whenever there is more, or another partition. None: nobody would tell."""
+
+
 def holes(source: Source, positions: Mapping[int, int]) -> dict[int, range]:
     """The offsets that were not read yet and are gone, by partition: what `--on-data-loss continue` skips and records.
 

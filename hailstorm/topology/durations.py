@@ -26,9 +26,17 @@ def read_duration(text: object) -> int | None:
     return round(float(found[1]) * size) if found and size else None
 
 
-def milliseconds(text: object, what: str, at: Location) -> int:
+def read_signed_duration(text: object) -> int | None:
+    """The same for a duration that may go back: "-8 hours"."""
+    if not isinstance(text, str) or not text.lstrip().startswith("-"):
+        return read_duration(text)
+    read = read_duration(text.lstrip()[1:])
+    return None if read is None else -read
+
+
+def milliseconds(text: object, what: str, at: Location, signed: bool = False) -> int:
     """The whole milliseconds of a duration; `what` names it in the error."""
-    read = read_duration(text)
+    read = read_signed_duration(text) if signed else read_duration(text)
     if read is None:
         raise mistakes.bad_duration(what, text, at)
     return read

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from hailstorm.errors import Location
 from hailstorm.topology import checks, mistakes, sql
-from hailstorm.topology.durations import read_duration
+from hailstorm.topology.durations import read_signed_duration
 from hailstorm.topology.schema import Column, Schema
 from hailstorm.topology.step import Join, Lookup, Newest, Step, TableJoin
 from hailstorm.types import spark_type
@@ -165,10 +165,16 @@ def bounds(name: str, within: Within | None, at: Location) -> tuple[int, int]:
         )
         raise mistakes.wrong_argument(name, "joins two streams without a bound", advice, at)
     given = within if isinstance(within, tuple) else (within, within)
-    read = [read_duration(text) for text in given]
+    read = [read_signed_duration(text) for text in given]
     if len(read) != 2 or None in read:
         raise mistakes.bad_duration(f"within of step '{name}'", within, at)
     before, after = (one for one in read if one is not None)
+    if before + after < 0:
+        advice = (
+            "It would end before it begins. One of the two may be negative, if the other one reaches further:\n"
+            'within=("-1 second", "3 seconds") is a right row that comes 1 to 3 seconds after the left one.'
+        )
+        raise mistakes.wrong_argument(name, f"joins within {within}, which holds no time", advice, at)
     return before * 1000, after * 1000
 
 

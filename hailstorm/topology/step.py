@@ -281,7 +281,10 @@ class TwoSided(Step):
 
 @dataclass(frozen=True, kw_only=True)
 class Join(TwoSided):
-    """Pairs of rows of two streams: the right one at most `before_us` before the left one, or `after_us` after it."""
+    """Pairs of rows of two streams: the right one at most `before_us` before the left one, or `after_us` after it.
+
+    One of the two may be negative: then the right row is always after the left one, or always before it.
+    """
 
     kind: ClassVar[str] = "join"
     before_us: int
@@ -296,7 +299,7 @@ class Join(TwoSided):
     @property
     def behind_us(self) -> int:
         bounds = {"inner": 0, "right": self.before_us, "full": max(self.before_us, self.after_us)}
-        return bounds.get(self.how, self.after_us)
+        return max(bounds.get(self.how, self.after_us), 0)
 
     @property
     def late_schema(self) -> Schema:

@@ -92,8 +92,9 @@ def windowed(
     what = f"of a window of '{stream.name}'"
     length = _positive(size, f"the size {what}", at)
     step = length if every is None else _positive(every, f"`every` {what}", at)
-    moved = milliseconds(offset, f"the offset {what}", at) * 1000
-    windows = Windows(length, step, moved, _zone(zone, what, at))
+    moved = milliseconds(offset, f"the offset {what}", at, signed=True) * 1000
+    # Eight hours back, every day, is sixteen hours on.
+    windows = Windows(length, step, moved % step if moved < 0 else moved, _zone(zone, what, at))
     if not windows.fits_its_zone():
         why = f"windows of '{stream.name}' neither divide an hour nor are they whole hours"
         advice = "In a zone with summer time they would come apart when its clocks change. Take UTC, or another size."

@@ -15,10 +15,10 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from tests.chaos.jvm import QUICK
 from tests.chaos.world import PATIENCE, wait_for
 from tests.connectors.servers.kafka import free_ports
 from tests.connectors.servers.s3 import S3Server
+from tests.jvm import QUICK
 
 HERE = Path(__file__).parent
 SMALL = ("--conf", "spark.driver.memory=512m", "--conf", "spark.executor.memory=512m")

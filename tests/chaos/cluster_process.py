@@ -29,7 +29,7 @@ def main() -> None:
         def tick() -> None:
             driver.feed("rows", [{"word": "hail"}] * 10)
             driver.advance()
-            ways.append(driver._negotiator._last.way)
+            ways.append(driver._negotiator.account.last.way)
 
         tick()
         driver._negotiator._insists = False  # from here on it is as in a run: nobody waits for a worker

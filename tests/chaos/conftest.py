@@ -1,4 +1,4 @@
-"""What the chaos tests share: warm JVMs, and worlds."""
+"""What the chaos tests share: worlds, and a second warm JVM."""
 
 from __future__ import annotations
 
@@ -7,17 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.jvm import WarmJvm
 from tests.chaos.world import World
+from tests.jvm import WarmJvm
 
 MakeWorld = Callable[..., World]
-
-
-@pytest.fixture(scope="session")
-def jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmJvm]:
-    made = WarmJvm(tmp_path_factory.mktemp("jvm") / "output.txt")
-    yield made
-    made.close()
 
 
 @pytest.fixture(scope="session")

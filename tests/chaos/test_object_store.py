@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.judge import judge, judge_the_end
-from tests.chaos.jvm import WarmJvm
 from tests.chaos.world import World
 from tests.connectors.servers.s3 import BUCKET, SECRET, S3Server, UnkindProxy, known_here
+from tests.jvm import WarmJvm
 
 pytest.importorskip("obstore")
 pytestmark = [pytest.mark.chaos, pytest.mark.spark]

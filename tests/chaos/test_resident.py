@@ -76,7 +76,7 @@ class House:
         self.file.unlink(missing_ok=True)
         assert came, f"nothing came to {wound}"
         self.judge()
-        return self.driver._negotiator._last.way
+        return self.driver._negotiator.account.last.way
 
     def judge(self) -> None:
         """One commit per tick, and everything in it once."""

@@ -10,7 +10,7 @@ import pytest
 from hailstorm.faults import RUN_POINTS
 from tests.chaos.conftest import MakeWorld
 from tests.chaos.judge import judge, judge_the_end
-from tests.chaos.jvm import WarmJvm
+from tests.jvm import WarmJvm
 
 pytestmark = [pytest.mark.chaos, pytest.mark.spark, pytest.mark.soak]
 

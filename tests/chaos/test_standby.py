@@ -9,8 +9,8 @@ import pytest
 
 from tests.chaos.conftest import MakeWorld
 from tests.chaos.judge import judge_the_end
-from tests.chaos.jvm import WarmJvm
 from tests.chaos.world import Driver, World, wait_for
+from tests.jvm import WarmJvm
 
 pytestmark = [pytest.mark.chaos, pytest.mark.spark]
 

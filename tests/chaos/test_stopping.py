@@ -11,8 +11,8 @@ import pytest
 from hailstorm.ledger.reader import open_ledger
 from tests.chaos.conftest import MakeWorld
 from tests.chaos.judge import cursors, judge, judge_the_end
-from tests.chaos.jvm import WarmJvm
 from tests.chaos.world import World, wait_for
+from tests.jvm import WarmJvm
 
 pytestmark = [pytest.mark.chaos, pytest.mark.spark]
 

@@ -14,8 +14,8 @@ import pytest
 
 from tests.chaos import oracle
 from tests.chaos.conftest import MakeWorld
-from tests.chaos.jvm import WarmJvm
 from tests.chaos.world import World
+from tests.jvm import WarmJvm
 
 pytestmark = [pytest.mark.chaos, pytest.mark.spark]
 

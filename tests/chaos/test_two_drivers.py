@@ -14,7 +14,7 @@ import pytest
 
 from tests.chaos.conftest import MakeWorld
 from tests.chaos.judge import judge_the_end
-from tests.chaos.jvm import WarmJvm
+from tests.jvm import WarmJvm
 
 pytestmark = [pytest.mark.chaos, pytest.mark.spark]
 

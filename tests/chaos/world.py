@@ -18,8 +18,8 @@ from pathlib import Path
 
 from hailstorm.ledger.stores import open_store
 from hailstorm.spouts import Log
-from tests.chaos.jvm import QUICK, WarmJvm
 from tests.chaos.oracle import some_records
+from tests.jvm import QUICK, WarmJvm
 
 HERE = Path(__file__).parent
 OPTIONS = ("--master", "local[2]", "--conf", "spark.driver.memory=512m", "--conf", "spark.sql.shuffle.partitions=2")

@@ -23,9 +23,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hailstorm import faults
-from hailstorm.engine.delivery.courier import SinkState
 from hailstorm.engine.delivery.deliverer import Deliverer
 from hailstorm.engine.delivery.outbox import LedgerOutbox
+from hailstorm.engine.delivery.sink_state import SinkState
 from hailstorm.errors import Location
 from hailstorm.ledger.commit import DataFile
 from hailstorm.ledger.ledger import Ledger, next_commit

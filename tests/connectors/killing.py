@@ -9,8 +9,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.chaos.jvm import QUICK
 from tests.connectors.tally import suffered
+from tests.jvm import QUICK
 
 
 def run_app(app: Path, secrets: Mapping[str, str], fault: str = "") -> int:

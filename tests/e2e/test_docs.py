@@ -8,7 +8,7 @@ In a page, in order:
     ```console                `$ command` is typed in a shell and must succeed; what stands below is what it prints
                               (its stdout, or its stderr), where `...` stands for anything, and nothing there means
                               that nobody looks. A command below which an error stands (HS-...) must fail with it
-Each page has a folder of its own, which `cd` in a command changes.
+Each page has a folder of its own, which `cd` in a command changes. Commands share a warm JVM, those of the README not.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from typer.main import get_command
 
 from hailstorm.cli.app import app
 from hailstorm.topology.settings import Settings
+from tests.jvm import WarmJvm
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
@@ -47,14 +48,15 @@ def blocks(page: Path) -> list[Block]:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks(p)], ids=lambda page: str(page.relative_to(ROOT)))
-def test_a_page_does_what_it_says(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_does_what_it_says(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jvm: WarmJvm) -> None:
     monkeypatch.chdir(tmp_path)
+    warm = None if page.name == "README.md" else jvm
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     names: dict[str, object] = {}
     for block in blocks(page):
         kind, _, file = block.option.partition("=")
         if block.language == "console":
-            type_commands(block.text, monkeypatch)
+            type_commands(block.text, monkeypatch, warm)
         elif block.language == "diff":
             change(Path(file), block.text)
         elif kind == "file":
@@ -65,14 +67,20 @@ def test_a_page_does_what_it_says(page: Path, tmp_path: Path, monkeypatch: pytes
             exec(compile(block.text, f"{page.name}, a block", "exec", dont_inherit=True), names)
 
 
-def type_commands(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def type_commands(text: str, monkeypatch: pytest.MonkeyPatch, jvm: WarmJvm | None) -> None:
     for chunk in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
         command, _, expected = chunk.partition("\n")
         words = shlex.split(command)
         if words[0] == "cd":
             monkeypatch.chdir(words[1])
             continue
-        done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=180, check=False)
+        environment = dict(os.environ)
+        if jvm is not None:
+            jvm.forget_driver()
+            environment |= jvm.environment()
+        done = subprocess.run(
+            ["bash", "-c", command], capture_output=True, text=True, timeout=180, check=False, env=environment
+        )
         said = f"$ {command}\n{done.stdout}\n{done.stderr}"
         assert (done.returncode != 0) == expected.startswith("HS-"), said
         if expected.strip():

@@ -52,6 +52,7 @@ class Batch:
     ticks: Ticks
     table_after: Callable[[str, int], list[Row]] = lambda table, tick: []  # of a table over a stream
     letters: list[Letter] = field(default_factory=list)
+    behind: Callable[[str], list[Row]] = lambda table: []  # the rows of a stream that a table has got
 
     def frame(self, source: Input) -> DataFrame:
         columns = source.columns if source.key is not None else (*source.columns, *HIDDEN)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from tests.generated import steps_of_tables, steps_of_ticks, steps_of_time
+from tests.generated import steps_of_joins, steps_of_tables, steps_of_ticks, steps_of_time
 from tests.generated.batch import Row
 from tests.generated.steps import KINDS, Bolt, Sink, Spout, Step
 from tests.generated.values import BASE_TIME, Chance
@@ -115,7 +115,7 @@ def _draw_steps(chance: Chance) -> tuple[Step, ...]:
     return with_ends(tuple(steps))
 
 
-_ALL_KINDS = (*KINDS, *steps_of_time.KINDS, *steps_of_tables.KINDS, *steps_of_ticks.KINDS)
+_ALL_KINDS = (*KINDS, *steps_of_time.KINDS, *steps_of_tables.KINDS, *steps_of_ticks.KINDS, *steps_of_joins.KINDS)
 
 
 def _draw_step(chance: Chance, name: str, known: list[Step]) -> Step | None:

@@ -36,15 +36,31 @@ def equal(expected: Any, found: Any) -> bool:
 
 
 def stream_difference(names: Sequence[str], expected: Sequence[Row], found: Sequence[Row]) -> str | None:
-    """What a stream lacks and has too much, or None."""
+    """What a stream lacks and has too much, or None. What a look-up has found in a table may be only near."""
 
     def counted(rows: Sequence[Row]) -> Counter[Any]:
         return Counter(tuple(plain(row[name]) for name in names) for row in rows)
 
-    lacks, has = counted(expected) - counted(found), counted(found) - counted(expected)
+    near = [row for row in expected if any(hasattr(row[name], "fits") for name in names)]
+    exact = [row for row in expected if not any(hasattr(row[name], "fits") for name in names)]
+    left = _without_near(names, near, found)
+    if left is None:
+        return f"lacks one of {near[:3]}"
+    lacks, has = counted(exact) - counted(left), counted(left) - counted(exact)
     if not lacks and not has:
         return None
     return f"lacks {_few(lacks)}\nhas too much {_few(has)}"
+
+
+def _without_near(names: Sequence[str], near: Sequence[Row], found: Sequence[Row]) -> list[Row] | None:
+    """The rows that are left when each of these has taken one that fits; None when one has found none."""
+    left = list(found)
+    for row in near:
+        place = next((i for i, one in enumerate(left) if all(equal(row[name], one[name]) for name in names)), None)
+        if place is None:
+            return None
+        del left[place]
+    return left
 
 
 def table_difference(

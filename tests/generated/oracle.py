@@ -32,7 +32,6 @@ class Epoch:
 
     version: int
     retries: bool
-    tick: int = 0  # the first one
     records: Flow = field(default_factory=lambda: defaultdict(list))
     refused: list[str] = field(default_factory=list)  # spouts, one for each record that they make no row of
 
@@ -65,9 +64,9 @@ def epochs(case: Case) -> tuple[list[Epoch], Ticks]:
                     found[-1].records[name].append(record)
             waiting.clear()
         elif isinstance(event, Retry):
-            found.append(Epoch(found[-1].version, True, ticks.number))
+            found.append(Epoch(found[-1].version, True))
         elif isinstance(event, Restart) and event.version != found[-1].version:
-            found.append(Epoch(event.version, False, ticks.number))
+            found.append(Epoch(event.version, False))
     return found, ticks
 
 
@@ -102,19 +101,20 @@ def expected(case: Case, spark: SparkSession) -> Expected:
         known = [row for row in seen_by(step, source) if ticks.of(row) <= tick]
         return step.rows([_input(source, known)], Batch(spark, ticks))
 
+    def behind(name: str) -> list[Row]:
+        return seen_by(last[name], last[last[name].inputs[0]])
+
     letters_of_tables: list[Letter] = []
     for step in last.values():
-        since = _since(case, cut, step)
-        known = ticks.of_a_step_since(cut[since].tick) if since else ticks
-        final = Batch(spark, known, table_after, letters_of_tables)
+        final = Batch(spark, ticks, table_after, letters_of_tables, behind)
         first = last[step.inputs[0]] if step.inputs else step
         if "changes" in (step.kind, first.kind):
             rows[step.name] = []  # checked against the changes that there were
         elif step.ends:
-            given = {
-                name: rows[name] if last[name].key is not None else seen_by(step, last[name]) for name in step.inputs
-            }
-            rows[step.name] = step.rows([_input(last[name], got) for name, got in given.items()], final)
+            given = [(last[name], last[name].key is not None) for name in step.inputs]
+            rows[step.name] = step.rows(
+                [_input(one, rows[one.name] if is_table else seen_by(step, one)) for one, is_table in given], final
+            )
         elif step.key is None and step.kind != "sink":
             rows[step.name] = [row for flow in flowed for row in flow.get(step.name, ())]
         elif first.key is None and not first.ends:  # a fold, or a sink, of a stream

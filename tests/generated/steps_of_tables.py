@@ -1,6 +1,7 @@
 """The kinds of steps that make tables of records and of other tables: the newest row of a key, joins, top of groups.
 
-`lookup` is not among them: what it gives depends on the tick in which a row came, and no batch over all rows says that.
+`lookup` is not among them: what it gives depends on the tick in which a row came, and no batch over all rows says that
+(steps_of_ticks.py, steps_of_joins.py).
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Newest(Step):
 
     def code(self) -> str:
         deletes = f", deletes={self.deletes!r}" if self.deletes is not None else ""
-        return f"{self.name} = {self.inputs[0]}.table({self.name!r}, key={_listed(self.key or ())}{deletes})"
+        return f"{self.name} = {self.inputs[0]}.table({self.name!r}, key={listed(self.key or ())}{deletes})"
 
     def refuses(self, row: Row) -> bool:
         return any(row[name] is None for name in self.key or ())
@@ -57,8 +58,7 @@ class Newest(Step):
         (source,) = inputs
         batch.letters += [Letter(self.name, row) for row in source.rows if self.refuses(row)]
         known = replace(source, rows=[row for row in source.rows if not self.refuses(row)])
-        removals = batch.select(numbered(known), {}, where=self.deletes or "false", carried=[NUMBER.name])
-        removed = {row[NUMBER.name] for row in removals}
+        removed = self.removals(known, batch)
         newest: dict[Any, int] = {}
         for number, _ in sorted(enumerate(known.rows), key=lambda pair: _place(pair[1])):
             newest[_identity(known.rows[number], self.key or ())] = number
@@ -66,6 +66,12 @@ class Newest(Step):
         return [
             {name: known.rows[number][name] for name in names} for number in newest.values() if number not in removed
         ]
+
+    def removals(self, source: Input, batch: Batch) -> set[int]:
+        """Which of the rows, by their number, remove their key."""
+        if self.deletes is None:
+            return set()
+        return {row[NUMBER.name] for row in batch.select(numbered(source), {}, self.deletes, [NUMBER.name])}
 
 
 def _spout_of_single_rows(step: Step | None, known: Sequence[Step]) -> Spout | None:
@@ -83,7 +89,7 @@ def _identity(row: Row, names: Sequence[str]) -> tuple[Any, ...]:
     return tuple(plain(row[name], False) for name in names)
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
     return repr(names[0] if len(names) == 1 else list(names))
 
 
@@ -112,7 +118,7 @@ class TableJoin(Step):
         others = tuple(column for column in right.columns if column.name not in [theirs for _, theirs in on])
         mine, suffix = dict(on), chance.choice(["_right", "_right", "2"])
         columns = [
-            replace(c, type=_common(c.type, right.column(mine[c.name]).type) or c.type) if c.name in mine else c
+            replace(c, type=common_type(c.type, right.column(mine[c.name]).type) or c.type) if c.name in mine else c
             for c in left.columns
         ]
         for column in others:
@@ -124,7 +130,7 @@ class TableJoin(Step):
 
     def code(self) -> str:
         equal = all(mine == theirs for mine, theirs in self.on)
-        on = _listed([mine for mine, _ in self.on]) if equal else repr(dict(self.on))
+        on = listed([mine for mine, _ in self.on]) if equal else repr(dict(self.on))
         suffix = f", suffix={self.suffix!r}" if self.suffix != "_right" else ""
         left, right = self.inputs
         return f"{self.name} = {left}.join({self.name!r}, {right}, on={on}, how={self.how!r}{suffix})"
@@ -161,12 +167,12 @@ def _draw_on(chance: Chance, left: Step, right: Step) -> list[tuple[tuple[str, s
     found = []
     if left.key and right.key and len(left.key) == len(right.key):
         keys = tuple(zip(left.key, right.key, strict=True))
-        if all(_common(left.column(mine).type, right.column(theirs).type) for mine, theirs in keys):
+        if all(common_type(left.column(mine).type, right.column(theirs).type) for mine, theirs in keys):
             found.append(keys)
     columns: list[tuple[str, str]] = []
     for theirs in right.key or ():
         taken, type_ = [mine for mine, _ in columns], right.column(theirs).type
-        usable = [c.name for c in left.columns if c.exact and c.name not in taken and _common(c.type, type_)]
+        usable = [c.name for c in left.columns if c.exact and c.name not in taken and common_type(c.type, type_)]
         columns += [(chance.choice(usable), theirs)] if usable else []
     if columns and len(columns) == len(right.key or ()):
         found.append(tuple(columns))
@@ -177,7 +183,7 @@ def _is_by_key(left: Step, on: Sequence[tuple[str, str]]) -> bool:
     return {mine for mine, _ in on} == set(left.key or ())
 
 
-def _common(one: Type, two: Type) -> Type | None:
+def common_type(one: Type, two: Type) -> Type | None:
     """The type in which values of both are compared."""
     if one == two:
         return one if one.orderable else None
@@ -210,7 +216,7 @@ class Top(Step):
         return cls(name, (source.name,), columns, key, chance.randint(1, 4), by, per)
 
     def code(self) -> str:
-        per = f", per={_listed(self.per)}" if self.per else ""
+        per = f", per={listed(self.per)}" if self.per else ""
         return f"{self.name} = {self.inputs[0]}.top({self.name!r}, {self.n}, by={self.by!r}{per})"
 
     def refuses(self, row: Row) -> bool:

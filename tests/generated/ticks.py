@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 
@@ -47,10 +47,6 @@ class Ticks:
             self.now[spout] = max(reached, self.now.get(spout, reached))
         self.number += 1
 
-    def of_a_step_since(self, tick: int) -> Ticks:
-        """As a step sees them that was added then: the commit before has no watermark of it."""
-        return replace(self, before=[{} if number == tick else known for number, known in enumerate(self.before)])
-
     def of(self, row: Row) -> int:
         return self.of_records[row["_spout"], row["_partition"], row["_offset"]]
 
@@ -58,6 +54,10 @@ class Ticks:
         """Of a step below these spouts, before a tick, or now. The beginning of time, while one of them has none."""
         known = self.now if tick is None else self.before[tick]
         return min((known.get(spout, BEGINNING) for spout in spouts), default=BEGINNING)
+
+    def after(self, spouts: Iterable[str], tick: int) -> datetime:
+        """The watermark of a step below these spouts, once a tick is committed."""
+        return self.watermark(spouts, tick + 1 if tick + 1 < self.number else None)
 
     def cut(self, rows: Iterable[Row]) -> list[tuple[int, list[Row]]]:
         """The rows by tick, each tick's in the order of time."""

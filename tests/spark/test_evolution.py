@@ -15,6 +15,7 @@ from hailstorm.engine.progress import Progress
 from hailstorm.errors import RunError
 from hailstorm.ledger.ledger import Ledger
 from hailstorm.spouts.log import Log
+from hailstorm.testing import Driver
 
 Run = Callable[[hs.Topology], tuple[str, ...]]
 
@@ -96,3 +97,30 @@ def test_the_start_says_which_tables_a_new_step_knows_only_from_now_on(run: Run,
         "'answers' is new: it starts from now",
         "'most' is new: it starts from now",
     )
+
+
+def test_a_step_that_is_added_goes_by_the_watermark_of_the_commit_before_in_its_first_tick(spark: SparkSession) -> None:
+    def timed(edited: bool) -> hs.Topology:
+        storm = hs.Topology("timed")
+        rows = storm.spout("rows", hs.Log("x"), schema="k STRING, at TIMESTAMP", event_time="at")
+        rows.fold("counts", by="k", n=hs.count())
+        if edited:
+            tens = rows.window("10 minutes", late="side").fold("tens", by="k", n=hs.count())
+            tens.late.fold("too_late", n=hs.count())
+            rows.distinct("once", by="k", within="1 hour").late.fold("unknown", n=hs.count())
+            rows.ordered("tidy").fold("in_order", n=hs.count())
+        return storm
+
+    def row(k: str, minute: int) -> dict[str, str]:
+        return {"k": k, "at": f"2026-01-01T00:{minute:02}:00Z"}
+
+    with Driver(timed(False), spark) as driver:
+        driver.feed("rows", [row("a", 30)])
+        driver.advance()
+        driver.restart(timed(True))
+        driver.feed("rows", [row("b", 5), row("c", 40), row("d", 25)])
+        driver.advance()  # by the watermark of before, 00:30, b and d are late
+        assert [(r["k"], r["window_start"].minute) for r in driver.table("tens")] == [("c", 40)]
+        assert driver.table("too_late") == driver.table("unknown") == [{"n": 2}]
+        assert driver.table("in_order") == [{"n": 1}]
+        assert driver.table("counts") == [{"k": k, "n": 1} for k in "abcd"]

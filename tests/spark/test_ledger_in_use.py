@@ -41,7 +41,7 @@ def counting(**settings: Any) -> hs.Topology:
 
 def wait_for_housekeeping(driver: Driver) -> None:
     for _ in range(100):
-        keeper = driver._negotiator._housekeeper
+        keeper = driver._negotiator._beside.housekeeper
         if keeper._work.empty() and (not keeper._busy or not keeper._done.empty()):
             return
         time.sleep(0.05)
@@ -149,9 +149,9 @@ def test_a_sink_that_fails_pauses_input_at_the_outbox_limit_and_goes_on_when_it_
             log.append(letters("a"))
             ticks += negotiator.tick()
         assert ticks <= 5, "a few commits more than the limit may wait, and no more"
-        assert negotiator._last.phase == "paused"
+        assert negotiator.account.last.phase == "paused"
         committed = negotiator.ledger.head.rows
-        assert negotiator._last.lag == 12 - committed, "the lag is shown as it is, although nothing is read"
+        assert negotiator.account.last.lag == 12 - committed, "the lag is shown as it is, although nothing is read"
         down[0] = False
         deadline = time.monotonic() + 60
         while negotiator.ledger.head.rows < 12 and time.monotonic() < deadline:
@@ -192,7 +192,7 @@ def test_a_sink_that_cannot_go_on_stops_the_run_and_keeps_its_rows(spark: SparkS
 def test_what_could_not_be_delivered_in_time_is_in_the_summary_and_in_the_ledger(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hailstorm.engine.negotiator._DRAIN_SECONDS", 0.5)
+    monkeypatch.setattr("hailstorm.engine.beside._DRAIN_SECONDS", 0.5)
 
     def deliver(rows: list[Row]) -> None:
         raise ConnectionError("down")

@@ -93,7 +93,7 @@ def test_logs_that_come_and_go_need_no_new_plan_and_no_new_worker(spark: SparkSe
             hs.Log(path).append([{"word": "rain"}, {"word": "hail"}])
             assert negotiator.tick()
             assert not negotiator.tick()
-        assert negotiator._last.way == "resident"
+        assert negotiator.account.last.way == "resident"
         assert negotiator._resident() is worker
         assert negotiator.plan(RESIDENT) is plan
         assert len(negotiator.ledger.head.rosters["lines"]) == 3
@@ -145,7 +145,7 @@ def test_a_topology_that_needs_the_jvm_runs_as_prepared_whatever_was_asked_for(s
         driver.feed("rows", [{"a": "U"}, {"a": "v"}])
         driver.advance()
         assert driver.table("f") == [{"n": 1}]
-        assert driver._negotiator._last.way == "prepared"
+        assert driver._negotiator.account.last.way == "prepared"
         left = Found.left_in(driver.ledger.cache.folder)
     assert left is not None
     assert "Every tick is a Spark job" in left.text()
@@ -159,7 +159,7 @@ def test_a_worker_on_another_machine_dials_a_port_of_the_driver(
     with Driver(everything_without_the_jvm(), spark, tasks=(0,)) as driver:
         driver.feed("rows", [{"a": "u", "b": 1, "x": 2}])
         driver.advance()
-        assert driver._negotiator._last.way == "resident"
+        assert driver._negotiator.account.last.way == "resident"
         worker = driver._negotiator._resident()
         assert worker is not None
         assert worker._wire._connection.family == socket.AF_INET

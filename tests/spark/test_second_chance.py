@@ -38,7 +38,7 @@ def test_rejected_rows_and_bad_records_get_their_second_chance_together(spark: S
         negotiator.tick()
         log.append([{"k": "b"}])  # newer than the row of b that was rejected, and rejected, too
         negotiator.tick()
-        negotiator._deliverer.drain(30)
+        negotiator._beside.deliverer.drain(30)
         assert delivered() == {"c": 1}
         assert negotiator.retry() == Retried(letters=3, failed=3, outdated=1), "a, b, and the record"
         assert delivered() == {"c": 1}

@@ -19,7 +19,7 @@ from tests.spark.test_tables import alternating
 Row = dict[str, Any]
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 KINDS = ("inner", "left", "right", "full", "semi", "anti")
-BEFORE, AFTER = 20, 50  # seconds
+BOUNDS = (20, 50)  # seconds that a click may be before its view, and after it
 SECOND = 1_000_000
 
 
@@ -27,7 +27,7 @@ def at(second: float) -> datetime:
     return BEGIN + timedelta(seconds=second)
 
 
-def joins() -> hs.Topology:
+def joins(bounds: tuple[int, int] = BOUNDS) -> hs.Topology:
     storm = hs.Topology("joins")
     views = storm.spout(
         "views", hs.Log("x"), schema="user STRING, ad INT, n INT, at TIMESTAMP", event_time="at", lateness="30 seconds"
@@ -35,10 +35,9 @@ def joins() -> hs.Topology:
     clicks = storm.spout(
         "clicks", hs.Log("x"), schema="who STRING, ad BIGINT, n INT, at TIMESTAMP", event_time="at", lateness="30 s"
     )
+    before, after = (f"{bound} seconds" for bound in bounds)
     for how in KINDS:
-        joined = views.join(
-            how, clicks, on={"user": "who", "ad": "ad"}, within=(f"{BEFORE} seconds", f"{AFTER} seconds"), how=how
-        )
+        joined = views.join(how, clicks, on={"user": "who", "ad": "ad"}, within=(before, after), how=how)
         joined.sink(f"to-{how}", hs.Console())
         joined.late.sink(f"late-{how}", hs.Console())
     return storm
@@ -48,6 +47,8 @@ def joins() -> hs.Topology:
 class Paper:
     """A join of two lists, row by row, with what is open by the watermark."""
 
+    before: int
+    after: int
     rows: dict[str, list[Row]] = field(default_factory=lambda: {"views": [], "clicks": []})
     late: Counter[Any] = field(default_factory=Counter)
     pairs: list[tuple[Row, Row]] = field(default_factory=list)
@@ -56,16 +57,16 @@ class Paper:
         new = {"views": views, "clicks": clicks}
         for side, rows in new.items():
             for row in rows:
-                row["late"] = watermark is not None and bound(side, row) < watermark
+                row["late"] = watermark is not None and max(self.bound(side, row), micros(row)) < watermark
                 if row["late"]:
                     self.late[(side, row["n"])] += 1
         fresh = {side: [row for row in rows if not row["late"]] for side, rows in new.items()}
         opened = {
-            side: [row for row in rows if not row["late"] and (watermark is None or bound(side, row) >= watermark)]
+            side: [row for row in rows if not row["late"] and (watermark is None or self.bound(side, row) >= watermark)]
             for side, rows in self.rows.items()
         }
-        self.pairs += [(v, c) for v in fresh["views"] for c in fresh["clicks"] + opened["clicks"] if match(v, c)]
-        self.pairs += [(v, c) for v in opened["views"] for c in fresh["clicks"] if match(v, c)]
+        self.pairs += [(v, c) for v in fresh["views"] for c in fresh["clicks"] + opened["clicks"] if self.match(v, c)]
+        self.pairs += [(v, c) for v in opened["views"] for c in fresh["clicks"] if self.match(v, c)]
         for side, rows in new.items():
             self.rows[side] += rows
 
@@ -74,7 +75,11 @@ class Paper:
         out: Counter[Any] = Counter()
         met = {"views": {v["n"] for v, _ in self.pairs}, "clicks": {c["n"] for _, c in self.pairs}}
         alone = {
-            side: [r["n"] for r in rows if not r["late"] and r["n"] not in met[side] and bound(side, r) < watermark]
+            side: [
+                row["n"]
+                for row in rows
+                if not row["late"] and row["n"] not in met[side] and self.bound(side, row) < watermark
+            ]
             for side, rows in self.rows.items()
         }
         if how in ("inner", "left", "right", "full"):
@@ -87,19 +92,17 @@ class Paper:
             out.update((None, n) for n in alone["clicks"])
         return out
 
+    def bound(self, side: str, row: Row) -> int:
+        return micros(row) + (self.after if side == "views" else self.before) * SECOND
 
-def bound(side: str, row: Row) -> int:
-    return micros(row) + (AFTER if side == "views" else BEFORE) * SECOND
+    def match(self, view: Row, click: Row) -> bool:
+        if None in (view["user"], view["ad"]) or (view["user"], view["ad"]) != (click["who"], click["ad"]):
+            return False
+        return -self.before * SECOND <= micros(click) - micros(view) <= self.after * SECOND
 
 
 def micros(row: Row) -> int:
     return int(row["time"].timestamp()) * SECOND
-
-
-def match(view: Row, click: Row) -> bool:
-    if None in (view["user"], view["ad"]) or (view["user"], view["ad"]) != (click["who"], click["ad"]):
-        return False
-    return -BEFORE * SECOND <= micros(click) - micros(view) <= AFTER * SECOND
 
 
 def draw(chance: random.Random, side: str, number: int, now: int) -> Row:
@@ -117,10 +120,22 @@ def fed(row: Row) -> Row:
     }
 
 
-@pytest.mark.parametrize(("tasks", "seed"), [((1,), 1), ((1,), 2), ((2,), 3), ((1, 2), 4)])
-def test_every_kind_of_join_is_what_it_is_on_paper(spark: SparkSession, tasks: tuple[int, ...], seed: int) -> None:
-    chance, paper, number, now = random.Random(seed), Paper(), 0, 100
-    with alternating(Driver(joins(), spark, tasks=tasks)) as driver:
+@pytest.mark.parametrize(
+    ("tasks", "seed", "bounds"),
+    [
+        ((1,), 1, BOUNDS),
+        ((1,), 2, BOUNDS),
+        ((2,), 3, BOUNDS),
+        ((1, 2), 4, BOUNDS),
+        ((1,), 5, (-5, 40)),
+        ((1, 2), 6, (60, -10)),
+    ],
+)
+def test_every_kind_of_join_is_what_it_is_on_paper(
+    spark: SparkSession, tasks: tuple[int, ...], seed: int, bounds: tuple[int, int]
+) -> None:
+    chance, paper, number, now = random.Random(seed), Paper(*bounds), 0, 100
+    with alternating(Driver(joins(bounds), spark, tasks=tasks)) as driver:
         for tick in range(8):
             watermark = driver.ledger.head.watermarks.get("inner", (None, None))[0]
             new: dict[str, list[Row]] = {"views": [], "clicks": []}

@@ -109,3 +109,46 @@ def test_a_top_of_groups_that_is_new_to_an_old_table_sees_all_of_it(spark: Spark
         driver.advance()
         best = oracle([*moves, *more])["best"]
         assert as_set(driver.table("best")) == as_set(best)
+
+
+ODD = "n INT, d DOUBLE, s STRUCT<a: INT, b: STRING>, l ARRAY<INT>"
+NAN = float("nan")
+VALUES: list[Row] = [
+    {"n": 1, "d": NAN, "s": {"a": 1, "b": None}, "l": [1, None]},
+    {"n": 2, "d": float("inf"), "s": {"a": None, "b": "x"}, "l": [1]},
+    {"n": 3, "d": None, "s": None, "l": None},
+    {"n": 4, "d": -0.0, "s": {"a": 1, "b": "a"}, "l": [1, 0]},
+    {"n": 5, "d": 1.5, "s": {"a": 2, "b": None}, "l": []},
+]
+
+
+@pytest.mark.parametrize("tasks", [1, 2], ids=["prepared", "planned"])
+def test_a_top_ranks_by_nan_structs_and_arrays_with_nulls_and_such_may_be_its_key(
+    spark: SparkSession, tasks: int
+) -> None:
+    storm = hs.Topology("odd")
+    rows = storm.spout("rows", hs.Log("x"), schema=ODD)
+    newest = rows.table("newest", key="n")
+    nested = rows.fold("nested", by=["s", "l"], n=hs.max("n"))
+    for column in ("d", "s", "l"):
+        newest.top(f"by_{column}", 5, by=column)
+        newest.top(f"two_by_{column}", 2, by=column)
+    nested.top("of_nested", 3, by="n")
+    nested.top("per_struct", 1, by="l", per="s")
+    with Driver(storm, spark, tasks=(tasks,)) as driver:
+        for some in (VALUES[:2], VALUES[2:], VALUES[:1]):
+            driver.feed("rows", some)
+            driver.advance()
+
+        def order(step: str) -> list[int]:
+            return [row["n"] for row in sorted(driver.table(step), key=lambda row: int(row["rank"]))]
+
+        # As Spark orders them: NaN is the largest, then infinity; null is the smallest, also inside of a value.
+        orders = {"d": [1, 2, 5, 4, 3], "s": [5, 4, 1, 2, 3], "l": [4, 1, 2, 5, 3]}
+        for column, wanted in orders.items():
+            assert order(f"by_{column}") == wanted
+            assert order(f"two_by_{column}") == wanted[:2]
+        # The third row has no key there: it is a dead letter of that fold.
+        assert order("of_nested") == [5, 4, 2]
+        assert sorted(row["n"] for row in driver.table("per_struct")) == [1, 2, 4, 5]
+        assert [letter["step"] for letter in driver.errors()] == ["nested"]

@@ -170,6 +170,21 @@ def test_windows_of_final_windows_get_nothing_late(spark: SparkSession) -> None:
         assert counts == Counter(at // 300 * 300 for at in range(0, 1_200, 17))
 
 
+def test_what_the_first_tick_lets_end_is_late_for_nothing_below(spark: SparkSession) -> None:
+    storm = hs.Topology("cascade")
+    clicks = storm.spout("clicks", hs.Log("x"), schema="u STRING, n INT, at TIMESTAMP", event_time="at")
+    minutes = clicks.window("1 minute", emit="final", late="side").fold("minutes", by="u", n=hs.count())
+    counted = minutes.sql("counted", "SELECT u, n FROM minutes")
+    counted.window("5 minutes", late="side").fold("fives", by="u", n=hs.sum("n"))
+    with Driver(storm, spark) as driver:
+        driver.feed("clicks", as_json([("a", 1, at) for at in range(0, 1_200, 17)]))
+        driver.advance()
+        driver.complete()
+        assert driver.ledger.head.late == 0
+        counts = {seconds(row["window_start"]): row["n"] for row in driver.table("fives")}
+        assert counts == Counter(at // 300 * 300 for at in range(0, 1_200, 17))
+
+
 def test_a_day_in_a_zone_has_23_24_or_25_hours(spark: SparkSession) -> None:
     storm = hs.Topology("days")
     clicks = storm.spout("clicks", hs.Log("x"), schema="at TIMESTAMP", event_time="at")

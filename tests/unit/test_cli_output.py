@@ -15,7 +15,7 @@ from rich.console import Console
 from hailstorm.cli import output
 from hailstorm.cli.live import ProgressDisplay, profile_rows, progress_text
 from hailstorm.cli.run import show_summary
-from hailstorm.engine.delivery.courier import SinkState
+from hailstorm.engine.delivery.sink_state import SinkState
 from hailstorm.engine.progress import Progress, Summary
 from hailstorm.errors import UsageError
 

@@ -19,9 +19,10 @@ import pytest
 from hailstorm import faults
 from hailstorm.columns import KIND, OLD
 from hailstorm.engine.delivery import courier as engine
-from hailstorm.engine.delivery.courier import SinkState, retry_wait
 from hailstorm.engine.delivery.deliverer import Deliverer, Undelivered
 from hailstorm.engine.delivery.outbox import Beginning, Entry, LedgerOutbox
+from hailstorm.engine.delivery.sink_state import SinkState
+from hailstorm.engine.retry_wait import retry_wait
 from hailstorm.engine.tolerance import Recent, total
 from hailstorm.errors import Location, TransientSinkError
 from hailstorm.ledger.ledger import Ledger
@@ -290,7 +291,7 @@ def test_delivery_goes_on_while_the_sink_is_slow_and_shows_how_far_behind_it_is(
 
 
 def test_draining_does_not_sit_out_a_long_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "_FIRST_WAIT", 30.0)
+    monkeypatch.setattr("hailstorm.engine.retry_wait._FIRST_WAIT", 30.0)
     outbox, sink = MemoryOutbox(), Recorder(before=[OSError("busy")])
     with delivering(outbox, sink_step(sink)) as deliverer:
         deliverer.notify(outbox.commit("a"))
@@ -300,7 +301,7 @@ def test_draining_does_not_sit_out_a_long_wait(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_stopping_ends_a_long_wait_at_once_and_leaves_the_rows_in_the_outbox(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "_FIRST_WAIT", 30.0)
+    monkeypatch.setattr("hailstorm.engine.retry_wait._FIRST_WAIT", 30.0)
     outbox, sink = MemoryOutbox(), Recorder(before=[OSError("busy")])
     outbox.commit("a")
     start = time.monotonic()

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from hailstorm.engine.delivery.courier import Delivered
+from hailstorm.engine.delivery.sink_state import Delivered
 from hailstorm.engine.stages.order import Seen
 from hailstorm.engine.ticks.journeys import Journeys
 

@@ -9,7 +9,7 @@ import pytest
 
 import hailstorm as hs
 from hailstorm.errors import Location, TopologyError
-from hailstorm.topology.durations import duration_text, milliseconds, read_duration
+from hailstorm.topology.durations import duration_text, milliseconds, read_duration, read_signed_duration
 from hailstorm.topology.settings import Settings
 
 
@@ -34,6 +34,20 @@ def test_a_duration_is_a_number_and_a_unit(text: str, expected: int) -> None:
 def test_anything_else_is_not_a_duration(text: Any) -> None:
     with pytest.raises(TopologyError, match="HS-TOP-013"):
         milliseconds(text, "latency", Location("app.py", 1))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("-8 hours", -28_800_000), (" -1s", -1_000), ("1s", 1_000), ("--1s", None)]
+)
+def test_some_durations_may_go_back(text: str, expected: int | None) -> None:
+    assert read_signed_duration(text) == expected
+
+
+def test_an_offset_that_goes_back_is_one_that_goes_on() -> None:
+    storm = hs.Topology("t")
+    rows = storm.spout("rows", hs.Log("x"), schema="k INT, at TIMESTAMP", event_time="at")
+    back, on = (rows.window("1 day", offset=offset).windows for offset in ("-8 hours", "16 hours"))
+    assert back == on
 
 
 @pytest.mark.parametrize("amount", [0, 1, 999, 1_000, 1_500, 60_000, 90_000, 3_600_000, 86_400_000, 604_800_000])

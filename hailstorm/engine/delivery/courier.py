@@ -18,19 +18,17 @@ Where the cursor is, and when it moves, is the delivery mode:
     at-least-once   after the rows, once per batch of commits: a crash repeats at most that batch
     at-most-once    before the rows: a crash or an error loses that commit's rows, and errors are counted in `lost`
 
-Which sinks lack their whole table: those whose cursor is before the beginning of their outbox (a new sink, or one that
-was away), those whose target has lost its cursor, and those that forget (a screen), at every start.
+Where it begins when it is opened is in beginnings.py.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-import zlib
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -38,59 +36,20 @@ from typing import Any
 import pyarrow as pa
 
 from hailstorm import faults
-from hailstorm.engine.delivery.outbox import Beginning, Entry, Outbox, fitting
+from hailstorm.engine.delivery.beginnings import beginning_of_stream, lacks_table, own_cursor
+from hailstorm.engine.delivery.outbox import Entry, Outbox, fitting
 from hailstorm.engine.delivery.rejections import Rejections
-from hailstorm.errors import HailstormError, LedgerError, SinkError, TransientSinkError
-from hailstorm.sinks.sink import Cursor, Delivery, Joining, Parcel, Rejected
+from hailstorm.engine.delivery.sink_state import Delivered, OnChange, SinkState
+from hailstorm.engine.retry_wait import retry_wait
+from hailstorm.errors import HailstormError, LedgerError, TransientSinkError
+from hailstorm.sinks.sink import Delivery, Joining, Parcel, Rejected
 from hailstorm.topology import step
 from hailstorm.topology.arrow_types import arrow_schema
 from hailstorm.topology.settings import Settings
 
-_FIRST_WAIT, _LONGEST_WAIT = 0.1, 30.0  # seconds
 _COPY_SECONDS = 1.0  # between two copies of a sink's own cursor
 _MOST_ROWS_TOGETHER = 10_000
 _MOST_DELIVERED = 1_000
-
-
-@dataclass(frozen=True)
-class SinkState:
-    """How a sink is doing. `behind` counts commits since the cursor, with or without rows for this sink."""
-
-    cursor: int
-    behind: int
-    failing: str | None = None  # the error that delivery waits for to pass
-    retry_in: float | None = None  # seconds until it tries again
-    stopped: str | None = None  # the error that stopped this sink for good
-    lost: int = 0  # commits given up since the start; only in at-most-once
-    rejected: int = 0  # rows that became dead letters since the start
-    seconds: float = field(default=0.0, compare=False)  # how long the last delivery took
-    note: str | None = None  # where it began, when that is not where it ended before
-
-    @property
-    def error(self) -> str | None:
-        """What keeps the sink, for now or for good."""
-        return self.stopped or self.failing
-
-
-@dataclass(frozen=True)
-class Delivered:
-    """One delivery that has ended, and the commits in it. Times are those of time.monotonic."""
-
-    commits: tuple[int, ...]
-    began: float
-    ended: float
-
-
-OnChange = Callable[[str, SinkState], None]
-
-
-def retry_wait(who: str, attempt: int) -> float:
-    """Seconds before attempt 1, 2, 3 ...: doubling, and spread by a quarter so that sinks do not try in step.
-
-    The spread comes from the name and not from chance, so that a run can be repeated.
-    """
-    spread = zlib.crc32(f"{who}/{attempt}".encode()) / 2**32
-    return min(_FIRST_WAIT * 2.0 ** (min(attempt, 20) - 1), _LONGEST_WAIT) * (0.75 + 0.25 * spread)
 
 
 @dataclass(frozen=True)
@@ -282,7 +241,7 @@ class Courier:
             self.outbox.store_cursor(self.name, self.progress.cursor, self.rejections.recent)
             self.copy_at = time.monotonic() + _COPY_SECONDS
 
-    # Opening: where to begin
+    # Opening and closing
 
     def _open(self) -> None:
         beginning, stored = self.outbox.beginning(self.name), self.outbox.load_cursor(self.name)
@@ -299,50 +258,18 @@ class Courier:
         )
         self.sink.open(delivery)
         self.delivery, self.known = delivery, self.newest
-        own = self._own_cursor(delivery)
-        cursor = 0 if own is None else own.commit
+        cursor = own_cursor(self.step, delivery, self.newest)
         if self.mode == "at-most-once" or not self.sink.keeps_cursor:
             # Within one run the memory may know more than the ledger: at-least-once stores once per batch.
             cursor = max(cursor, self.progress.cursor, stored)
         if self.step.is_table:
-            lacks = self._lacks_table(beginning, cursor, stored)
-            note = "gets the whole table first" if lacks and not self.sink.forgets else self.progress.note
-            self._change(cursor=cursor, lacks_table=lacks, note=note)
+            lacks = lacks_table(self.step, beginning, cursor, stored, is_first=not self.was_open)
+            note = "gets the whole table first" if lacks and not self.sink.forgets else None
         else:
-            self._change(**self._beginning_of_stream(beginning, cursor, stored))
-
-    def _own_cursor(self, delivery: Delivery) -> Cursor | None:
-        cursor: Cursor | None = self.sink.cursor() if self.sink.keeps_cursor else None
-        if cursor is None or (cursor.ledger != delivery.ledger and delivery.takes_over):
-            return None
-        delivery.refuse_other_ledger(cursor)
-        if cursor.commit > self.newest:
-            raise SinkError(
-                9,
-                f"sink '{self.name}' has got commit {cursor.commit}, but this ledger is only at commit {self.newest}",
-                at=self.step.at,
-                hint="The ledger is older than its target: a backup, perhaps. Going on would mix two histories.\n"
-                + delivery.way_out("Bring the newer ledger back, or name another target"),
-            )
-        return cursor
-
-    def _lacks_table(self, beginning: Beginning, cursor: int, stored: int) -> bool:
-        is_first, self.was_open = not self.was_open, True
-        if beginning.whole > cursor:
-            return False  # it is in the outbox already
-        if self.sink.forgets:
-            return is_first and beginning.last > 0  # within a process, what was shown is shown still
-        return cursor < max(beginning.since, stored)
-
-    def _beginning_of_stream(self, beginning: Beginning, cursor: int, stored: int) -> dict[str, Any]:
-        """What came before the sink did is in no outbox; what its target has lost may be there still."""
-        note = self.progress.note
-        if cursor < stored and not self.outbox.has_all(self.name, cursor, stored):
-            cursor = stored
-            note = f"has lost rows that are in no outbox any more: it goes on after commit {stored}"
-        elif cursor < beginning.since:
-            note = f"starts from now: what came before commit {beginning.since} is not delivered to it"
-        return {"cursor": cursor, "note": note}
+            lacks = False
+            cursor, note = beginning_of_stream(self.outbox, self.name, beginning, cursor, stored)
+        self.was_open = True
+        self._change(cursor=cursor, lacks_table=lacks, note=note or self.progress.note)
 
     def _close(self) -> None:
         if self.delivery is None:

@@ -14,8 +14,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hailstorm.engine.delivery.courier import Courier, Delivered, OnChange, SinkState
+from hailstorm.engine.delivery.courier import Courier
 from hailstorm.engine.delivery.outbox import Outbox
+from hailstorm.engine.delivery.sink_state import Delivered, OnChange, SinkState
 from hailstorm.topology import step
 from hailstorm.topology.settings import Settings
 

@@ -95,17 +95,7 @@ class FoldPlan:
         """The flow that writes the fold, its value columns, and the rows with null keys where Spark must find them."""
         rows = self.rows()
         bound = self._bound(rows)
-        shape = FoldShape(
-            step=self.step.name,
-            key=self.step.key,
-            cells=tuple(b.cell for b in bound),
-            replaces=self.replaces,
-            counts_members=self.counts_members,
-            sinks=self.sinks,
-            feeds=self.feeds,
-            times=self.times,
-            waiting=self.waiting,
-        )
+        shape = self._shape(bound, self.waiting)
         self.keys = self.key_fields(rows)
         values = pa.schema([(b.name, b.cell.value_type) for b in bound])
         grouped = self._grouped_in_arrow(bound)
@@ -114,6 +104,19 @@ class FoldPlan:
         delta = replace(self.flow.over(self._aggregated(rows, bound)), earlier=self.passes())
         delta = self._with_due(delta.needing(*self._why_not(bound)))
         return self._written(delta, bound, shape), values, self._rejects(rows)
+
+    def _shape(self, bound: list[Bound], waiting: Waiting | None) -> FoldShape:
+        return FoldShape(
+            step=self.step.name,
+            key=self.step.key,
+            cells=tuple(b.cell for b in bound),
+            replaces=self.replaces,
+            counts_members=self.counts_members,
+            sinks=self.sinks,
+            feeds=self.feeds,
+            times=self.times,
+            waiting=waiting,
+        )
 
     def key_fields(self, rows: DataFrame) -> dict[str, pa.Field]:
         return {name: arrow_schema(rows).field(name) for name in self.step.key}

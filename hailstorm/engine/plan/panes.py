@@ -53,17 +53,7 @@ class PanePlan(FoldPlan):
         rows = self.rows()
         bound = self._bound(rows)
         assert self.waiting is not None
-        shape = FoldShape(
-            step=self.step.name,
-            key=self.step.key,
-            cells=tuple(b.cell for b in bound),
-            replaces=False,
-            counts_members=False,
-            sinks=self.sinks,
-            feeds=self.feeds,
-            times=self.times,
-            waiting=replace(self.waiting, one_task=False),  # what is due comes out of JoinPanes
-        )
+        shape = self._shape(bound, replace(self.waiting, one_task=False))  # what is due comes out of JoinPanes
         self.keys = self.key_fields(rows)
         self.shape = self._panes_shape(bound)
         values = pa.schema([(b.name, b.cell.value_type) for b in bound])

@@ -65,17 +65,8 @@ class SessionPlan(FoldPlan):
         rows = self.rows()
         bound = self._bound(rows)
         assert self.waiting is not None
-        shape = FoldShape(
-            step=self.step.name,
-            key=self.step.key,
-            cells=tuple(b.cell for b in bound),
-            replaces=True,
-            counts_members=True,
-            sinks=self.sinks,
-            feeds=self.feeds,
-            times=self.times,
-            waiting=replace(self.waiting, one_task=False),  # what is due comes with the sessions that are joined
-        )
+        # What is due comes with the sessions that are joined.
+        shape = self._shape(bound, replace(self.waiting, one_task=False))
         self.keys = self.key_fields(rows)
         values = pa.schema([(b.name, b.cell.value_type) for b in bound])
         grouped, rejects = self._grouped_in_arrow(bound), None

@@ -15,8 +15,9 @@ from hailstorm.engine.plan.keyed import KeyedFlow
 from hailstorm.engine.stages.compute import ComputeColumns
 from hailstorm.engine.stages.expressions import in_arrow
 from hailstorm.engine.stages.members import SignRows
+from hailstorm.engine.stages.ranking import BY, RANK
 from hailstorm.engine.stages.rows import ReadRows, ReadWhole
-from hailstorm.engine.stages.top import BY, RANK, KeepTop
+from hailstorm.engine.stages.top import KeepTop
 from hailstorm.engine.stages.top_per import KeepTopOfGroups
 from hailstorm.topology.sql_text import column_named
 from hailstorm.topology.step import Top
@@ -84,7 +85,7 @@ class TopPerPlan(TopPlan):
                 n=self.step.n,
                 per=self.step.per,
                 key=self.step.key,
-                values=self.values,
+                values=tuple(self.values.names),
                 schema=pa.schema([*self.key, *self.values, by, (HASH, pa.int64())]),
                 sinks=self.sinks,
                 feeds=self.feeds,

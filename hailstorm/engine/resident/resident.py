@@ -12,7 +12,7 @@ import secrets
 import socket
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -31,7 +31,7 @@ from hailstorm.engine.resident.messages import (
     as_answer,
     encoded,
 )
-from hailstorm.engine.resident.wire import HungUp, Wire
+from hailstorm.engine.resident.wire import HasFileno, HungUp, Wire
 from hailstorm.engine.resident.worker import Address, Residence
 from hailstorm.engine.spark.scratch import scratch_folder
 from hailstorm.engine.spark.session import has_a_slot_for_a_resident, is_on_this_machine
@@ -96,9 +96,9 @@ class Resident:
         except HungUp as error:
             self.lost = str(error)
 
-    def wait(self, seconds: float) -> None:
-        """Until it has news, or has left, or the time is over."""
-        if self._wire.has_news(seconds):
+    def wait(self, seconds: float, others: Sequence[HasFileno] = ()) -> None:
+        """Until it has news, or has left, or one of the others has something to read, or the time is over."""
+        if self._wire.has_news(seconds, others):
             self.is_there()
 
     def _in_between(self, said: Answer) -> bool:

@@ -13,12 +13,28 @@ import select
 import socket
 import struct
 import threading
+from collections.abc import Sequence
+from typing import Protocol
 
 LARGEST_FRAME = 256 << 20
 _HEAD = struct.Struct("!I")
 _NONCE = 32
 _LARGEST_GREETING = 1_024  # of somebody who has proved nothing yet
 _PIECE = 1 << 16
+
+
+class HasFileno(Protocol):
+    """What can be waited for."""
+
+    def fileno(self) -> int: ...
+
+
+def ready(seconds: float, *those: HasFileno) -> list[int]:
+    """The numbers of those that have something to read, or have ended, as soon as one has; none when time is over."""
+    poll = select.poll()
+    for one in those:
+        poll.register(one, select.POLLIN)
+    return [number for number, _ in poll.poll(seconds * 1000)]
 
 
 class HungUp(Exception):
@@ -69,12 +85,12 @@ class Wire:
                 raise HungUp("it has hung up")
             self._got += piece
 
-    def has_news(self, seconds: float) -> bool:
-        """Whether a frame, or the end, comes within so many seconds."""
+    def has_news(self, seconds: float, others: Sequence[HasFileno] = ()) -> bool:
+        """Whether a frame, or the end, comes within so many seconds, before any of the others has something to read."""
         if self._got:
             return True
         try:
-            return bool(select.select([self._connection], [], [], seconds)[0])
+            return self._connection.fileno() in ready(seconds, self._connection, *others)
         except (OSError, ValueError):  # closed by us
             return True
 

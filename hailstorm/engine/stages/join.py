@@ -39,8 +39,14 @@ class Stream:
     name: str  # left or right
     columns: tuple[str, ...]  # public ones
     before: int  # its rows match others from so many µs before their own time ...
-    after: int  # ... to so many after it
+    after: int  # ... to so many after it; one of the two may be negative
     gives_unmatched: bool
+
+    @property
+    def patience(self) -> int:
+        """How far the watermark may be past a row that comes. A row that is not behind it is never late, also where
+        all that could match it is."""
+        return max(self.after, 0)
 
 
 @dataclass(frozen=True)
@@ -89,7 +95,7 @@ class JoinStreams:
         watermark, kept, late = task.watermark(self.step), [], []
         for rows, stream in zip(arrived, self.streams, strict=True):
             if watermark is not None and rows.num_rows:
-                is_late = times_of(rows, EVENT_TIME) + stream.after < watermark
+                is_late = times_of(rows, EVENT_TIME) + stream.patience < watermark
                 if is_late.any():
                     late.append(self._alone(rows.filter(pa.array(is_late)), stream))
                     rows = rows.filter(pa.array(~is_late))

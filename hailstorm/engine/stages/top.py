@@ -8,23 +8,22 @@ table's whole state, which the driver arranges. Counts only grow, so for them th
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from hailstorm.columns import EVENT_TIME, HASH, KIND, TIME, UPDATED
-from hailstorm.engine.stages.chain import Batches, Task
+from hailstorm.engine.stages.chain import Task
 from hailstorm.engine.stages.deposit import hand_on
+from hailstorm.engine.stages.ranking import BY, RANK, Ranking, changes_of_shown, ranking_of
 from hailstorm.ledger.cache import OpenRun
 from hailstorm.ledger.equality import equal_values
-from hailstorm.ledger.keyed_state import Layout, changes, is_among
+from hailstorm.ledger.keyed_state import is_among
 from hailstorm.ledger.lookup import Matches, look_up
 from hailstorm.ledger.ordering import sortable
 from hailstorm.ledger.runs import shaped, sort_by_hash
 
-BY, RANK = "_by", "rank"
 WHOLE = "_whole"  # whether the buffer holds every row that the table has
 
 
@@ -36,33 +35,11 @@ class Buffer:
     whole: bool
 
 
-@dataclass(frozen=True)
-class KeepTop:
-    """In: changes of the table with their `_hash` and `_by`, all in one task. Nothing flows out of it."""
+@dataclass(frozen=True, kw_only=True)
+class KeepTop(Ranking):
+    """In: changes of the table with their `_hash` and `_by`, all in one task."""
 
-    step: str
-    table: str  # the table whose state refills the buffer
-    n: int
     by: str  # the column to order by
-    key: tuple[str, ...]
-    values: tuple[str, ...]  # without rank
-    schema: pa.Schema  # key, values, `_by`, `_hash`
-    sinks: tuple[str, ...]
-    feeds: bool
-    times: bool  # the times of rows matter to those who read it
-    refilling: bool = False  # the input is the whole table
-
-    phase = "merge"
-
-    @property
-    def layout(self) -> Layout:
-        return Layout(self.step, self.key)
-
-    def __call__(self, batches: Batches, task: Task) -> Batches:
-        kept = [batch for batch in batches if batch.num_rows]
-        if kept or self.refilling:
-            self._update(self._arrived(kept), task)
-        yield from ()
 
     def _arrived(self, batches: list[pa.RecordBatch]) -> pa.Table:
         """The changes, with the columns of the buffer and `_kind`."""
@@ -132,24 +109,14 @@ class KeepTop:
                 coming = coming.filter(reaches)
         if coming.num_rows <= most:
             return coming
-        keyed, order = self._sort_keys(coming)
+        keyed, order = ranking_of(coming, self.key)
         return coming.take(pc.select_k_unstable(keyed, k=most, sort_keys=order))
 
     def _ordered(self, rows: pa.Table) -> pa.Table:
-        """Largest first, nulls last, ties by key: a total order, so that every cut into ticks gives the same rows."""
         if rows.num_rows < 2:
             return rows
-        keyed, order = self._sort_keys(rows)
+        keyed, order = ranking_of(rows, self.key)
         return rows.take(pc.sort_indices(keyed, sort_keys=order))
-
-    def _sort_keys(self, rows: pa.Table) -> tuple[pa.Table, list[tuple[str, str]]]:
-        columns: dict[str, Any] = {}
-        order: list[tuple[str, str]] = []
-        for name, direction in ((BY, "descending"), *((name, "ascending") for name in self.key)):
-            for part in sortable(rows.column(name).combine_chunks()):
-                columns[str(len(order))] = part
-                order.append((str(len(order)), direction))
-        return pa.table(columns), order
 
     def _write(self, before: pa.Table, after: Buffer, task: Task) -> None:
         count = after.rows.num_rows
@@ -180,23 +147,12 @@ class KeepTop:
     def _changes(self, before: pa.Table, new: pa.Table) -> pa.Table:
         """What became of the n rows that are shown."""
         was, is_ = (rows.filter(pc.is_valid(rows.column(RANK))) for rows in (before, new))
-        names = (*self.values, RANK)
         left = was.filter(pc.invert(is_among(was, is_, self.key)))
-        columns = [HASH, *self.key, UPDATED, *names]
+        columns = [HASH, *self.key, UPDATED, *self.values, RANK]
         all_ = sort_by_hash(pa.concat_tables([is_.select(columns), left.select(columns)]).combine_chunks())
         prior = look_up(all_, self.key, [OpenRun.of(was)])
         gone = pc.invert(is_among(all_, is_, self.key))
-        moved = pc.invert(equal_values(all_.column(UPDATED), prior.column(UPDATED, TIME))) if self.times else None
-        return changes(
-            {name: all_.column(name) for name in self.key},
-            {name: all_.column(name) for name in names},
-            {name: prior.column(name, all_.schema.field(name).type) for name in names},
-            prior.found(),
-            gone,
-            all_.column(UPDATED),
-            all_.column(HASH),
-            moved,
-        )
+        return changes_of_shown(all_, prior, self.key, self.values, prior.found(), gone, self.times)
 
 
 def _has_hash_of(rows: pa.Table, others: pa.Table) -> pa.Array:

@@ -14,49 +14,26 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hailstorm.columns import BUCKET, DELETED, EVENT_TIME, HASH, SIGN, TIME, UPDATED
-from hailstorm.engine.stages.chain import Batches, Task
+from hailstorm.columns import BUCKET, DELETED, EVENT_TIME, SIGN, TIME, UPDATED
+from hailstorm.engine.stages.chain import Task
 from hailstorm.engine.stages.deposit import hand_on
 from hailstorm.engine.stages.group import groups_of
-from hailstorm.engine.stages.top import BY, RANK
+from hailstorm.engine.stages.ranking import BY, RANK, Ranking, changes_of_shown, ranking_of
 from hailstorm.ledger.cache import OpenRun
 from hailstorm.ledger.equality import equal_values
-from hailstorm.ledger.keyed_state import Layout, changes, is_among
+from hailstorm.ledger.keyed_state import is_among
 from hailstorm.ledger.lookup import look_up
-from hailstorm.ledger.ordering import sortable
 from hailstorm.ledger.runs import hashes_of, shaped, sort_by_hash
 
 
-@dataclass(frozen=True)
-class KeepTopOfGroups:
+@dataclass(frozen=True, kw_only=True)
+class KeepTopOfGroups(Ranking):
     """In: rows of the table that come (`_sign` 1) and go (-1), with `_by` and the `_hash` of their group.
 
     All rows of a group are in one task.
     """
 
-    step: str
-    table: str  # the stateful step whose rows these are
-    n: int
     per: tuple[str, ...]
-    key: tuple[str, ...]  # of the result: the group, and what else is the table's key
-    values: pa.Schema  # without rank
-    schema: pa.Schema  # key, values, `_by`, `_hash`
-    sinks: tuple[str, ...]
-    feeds: bool
-    times: bool  # the times of rows matter to those who read it
-    refilling: bool = False  # the input is the whole table
-
-    phase = "merge"
-
-    @property
-    def layout(self) -> Layout:
-        return Layout(self.step, self.key)
-
-    def __call__(self, batches: Batches, task: Task) -> Batches:
-        rows = [batch for batch in batches if batch.num_rows]
-        if rows or self.refilling:
-            self._update(self._arrived(rows), task)
-        yield from ()
 
     def _arrived(self, batches: list[pa.RecordBatch]) -> pa.Table:
         """One row per member, as in a run: an arrival hides the departure of the same one."""
@@ -88,7 +65,7 @@ class KeepTopOfGroups:
         self._write(before, after, task)
 
     def _ranked(self, rows: pa.Table) -> pa.Table:
-        """Sorted by hash, with the rank of the first n of each group. Largest first, nulls last, ties by key."""
+        """Sorted by hash, with the rank of the first n of each group."""
         if not rows.num_rows:
             return rows.append_column(RANK, pa.array([], pa.int32()))
         order, starts = groups_of(rows.select(list(self.per)), hashes_of(rows))
@@ -96,16 +73,12 @@ class KeepTopOfGroups:
         begins[starts[1:]] = 1
         groups = np.empty(len(order), dtype=np.int64)
         groups[order] = np.cumsum(begins)
-        columns, by = {"0": pa.array(groups)}, [("0", "ascending")]
-        for name, direction in ((BY, "descending"), *((name, "ascending") for name in self.key)):
-            for part in sortable(rows.column(name).combine_chunks()):
-                by.append((str(len(by)), direction))
-                columns[by[-1][0]] = part
-        sorted_ = pc.sort_indices(pa.table(columns), sort_keys=by).to_numpy()
+        keyed, by = ranking_of(rows, self.key, pa.array(groups))
+        sorted_ = pc.sort_indices(keyed, sort_keys=by)
         # Groups are numbered in the order of their hashes, so the rows are sorted by hash, too.
         sizes = np.diff(np.append(starts, len(order)))
         ranks = (np.arange(len(order)) - np.repeat(starts, sizes) + 1).astype(np.int32)
-        return rows.take(pa.array(sorted_)).append_column(RANK, pa.array(ranks, mask=ranks > self.n))
+        return rows.take(sorted_).append_column(RANK, pa.array(ranks, mask=ranks > self.n))
 
     def _write(self, before: pa.Table, after: pa.Table, task: Task) -> None:
         gone = before.filter(pc.invert(is_among(before, after, self.key)))
@@ -115,7 +88,7 @@ class KeepTopOfGroups:
         prior = look_up(rows, self.key, [OpenRun.of(before)])
         same = [
             equal_values(rows.column(name), prior.column(name, rows.schema.field(name).type))
-            for name in (*self.values.names, BY, RANK, UPDATED)
+            for name in (*self.values, BY, RANK, UPDATED)
         ]
         changed = pc.or_(deleted, pc.invert(reduce(pc.and_, same, prior.found())))
         written, gone_mask = rows.filter(changed), deleted.filter(changed)
@@ -134,16 +107,4 @@ class KeepTopOfGroups:
         seen = pc.or_(was, is_)
         rows, was, is_ = rows.filter(seen).combine_chunks(), was.filter(seen), is_.filter(seen)
         prior = look_up(rows, self.key, [OpenRun.of(before)])
-        names = (*self.values.names, RANK)
-        updated = prior.column(UPDATED, TIME)
-        moved = pc.invert(equal_values(rows.column(UPDATED), updated)) if self.times else None
-        return changes(
-            {name: rows.column(name) for name in self.key},
-            {name: rows.column(name) for name in names},
-            {name: prior.column(name, rows.schema.field(name).type) for name in names},
-            was,
-            pc.invert(is_),
-            rows.column(UPDATED),
-            rows.column(HASH),
-            moved,
-        )
+        return changes_of_shown(rows, prior, self.key, self.values, was, pc.invert(is_), self.times)

@@ -56,7 +56,9 @@ class Agendas:
 
     def released(self, base: Live, change: Mapping[str, StateChange], reached: Mapping[str, int]) -> _Released:
         """What the steps that hold rows back hand on, once this tick from the base is committed."""
-        runs = {table: changed_runs(base.runs.get(table, ()), change.get(table, StateChange())) for table in reached}
+        # Also of agendas that no tick has handled yet: what a first tick has left to wait is not released.
+        tables = [table for _, table, _ in self._all(base)]
+        runs = {table: changed_runs(base.runs.get(table, ()), change.get(table, StateChange())) for table in tables}
         return _Released(self, base, runs, reached)
 
     def _all(self, live: Live) -> Iterator[tuple[str, str, str]]:

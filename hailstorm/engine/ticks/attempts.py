@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from pyspark.sql import SparkSession
 
 from hailstorm.engine.advance import Outcome, Work, advance, first_failure
-from hailstorm.engine.delivery.courier import retry_wait
 from hailstorm.engine.place import nowhere
 from hailstorm.engine.plan.plan import Plan
 from hailstorm.engine.resident.resident import Resident, Unfinished
+from hailstorm.engine.retry_wait import retry_wait
 from hailstorm.engine.ticks.bad_records import Budget, Found, Ranges, SearchStopped, bad_records, with_records
 from hailstorm.engine.tolerance import Recent, Tolerance, total
 from hailstorm.errors import BadRecordsError, LogError, RunError, TransientLogError, TransientRunError

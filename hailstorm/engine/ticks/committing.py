@@ -123,6 +123,7 @@ class Committer:
         fields = {
             "coverage": {**head.coverage, **begun(self._topology, plan.stateful, head.coverage)},
             "sinks": known_sinks(self._topology, set(plan.stateful), head, found.fingerprints),
+            "watermarks": self._times.evolved(head, self._agendas.released(head, {}, head.reached)),
             **(look.news(head) if look is not None else {}),
         }
         if replacement is not None:

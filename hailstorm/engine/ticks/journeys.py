@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from hailstorm.engine.delivery.courier import Delivered
+from hailstorm.engine.delivery.sink_state import Delivered
 from hailstorm.engine.stages.order import Seen, mean_arrival
 
 _MOST = 1_000  # ticks that wait for their delivery; a sink that is further behind says so elsewhere

@@ -112,7 +112,8 @@ class Logs:
     def look(self, head: Clock, heard: Mapping[str, Mapping[int, int]] | None = None) -> Look:
         """Ask all logs. `head` is the ledger's clock.
 
-        Of a spout that somebody follows, `heard` says how far it is: those are asked themselves once per second only.
+        Of a spout that somebody follows, `heard` says how far it is, where that is further than before: those are asked
+        themselves once per second only.
         """
         now = time.monotonic()
         known = {name for name in heard or () if now - self._asked.get(name, -math.inf) < _FRESH}

@@ -33,16 +33,19 @@ class Times:
 
     def after(self, head: Live, seen: Mapping[str, Mapping[int, Seen]], now: int) -> Watermark:
         """After a tick at `now` (µs) that saw this. The wall clock alone may move it, where all partitions are idle."""
-        spouts = {
-            name: time for name in self._patience if (time := head.watermarks.get(name, (None, None))[1]) is not None
-        }
-        before = Watermark.from_json(_micros(head.watermark), spouts, head.event_times)
         highest = {
             spout: {p: one.highest for p, one in partitions.items() if one.highest is not None}
             for spout, partitions in seen.items()
             if spout in self._patience
         }
-        return before.advance(highest, now, self._patience)
+        return self.at(head).advance(highest, now, self._patience)
+
+    def at(self, head: Live) -> Watermark:
+        """As it is at a commit, of the spouts that the topology has by now."""
+        spouts = {
+            name: time for name in self._patience if (time := head.watermarks.get(name, (None, None))[1]) is not None
+        }
+        return Watermark.from_json(_micros(head.watermark), spouts, head.event_times)
 
     def at_the_end(self, head: Live) -> Watermark:
         """When the logs are said to hold all that there will be."""
@@ -53,12 +56,22 @@ class Times:
 
     def fields(self, watermark: Watermark, released: Released = _at_once) -> dict[str, Any]:
         """What a commit says of it. Sinks have no time of their own."""
-        steps = self.of_steps(watermark, released)
         return {
             "watermark": _iso(watermark.time),
-            "watermarks": {name: times for name, times in steps.items() if self.topology.step(name).kind != "sink"},
+            "watermarks": self._said(watermark, released),
             "event_times": msgspec.convert(watermark.to_json(), dict[str, dict[str, tuple[int, int]]]),
         }
+
+    def evolved(self, head: Live, released: Released = _at_once) -> OfSteps:
+        """Of the steps that the topology has by now, at a commit of another one: they follow from those of the spouts.
+
+        Without it, a step that is new would have none in its first tick, and nothing would be late for it there.
+        """
+        return self._said(self.at(head), released) if head.watermarks else {}
+
+    def _said(self, watermark: Watermark, released: Released) -> OfSteps:
+        steps = self.of_steps(watermark, released)
+        return {name: times for name, times in steps.items() if self.topology.step(name).kind != "sink"}
 
     @property
     def _patience(self) -> dict[str, Patience]:

@@ -23,9 +23,9 @@ from hailstorm.sinks.addresses import check_address, public_address, whole_addre
 from hailstorm.sinks.postgres.errors import UnknownTable, row_reason, sink_error
 from hailstorm.sinks.postgres.names import check_length, check_table, use_schema
 from hailstorm.sinks.postgres.table import PostgresTable, exists, is_empty
-from hailstorm.sinks.rejecting import rejected_rows
+from hailstorm.sinks.rejecting import write_acceptable
 from hailstorm.sinks.session import Session
-from hailstorm.sinks.sink import Cursor, Delivery, Parcel, Rejected, old_cursor
+from hailstorm.sinks.sink import Cursor, Delivery, Parcel, old_cursor
 from hailstorm.sinks.tables import Mode, Target, check_mode, target
 
 if TYPE_CHECKING:
@@ -231,31 +231,23 @@ class Postgres:
         """Write the rows that the server takes, and make dead letters of the others before the transaction ends."""
         connection, delivery = session.connection, session.delivery
         connection.execute("SET CONSTRAINTS ALL IMMEDIATE")  # else some would speak up only at the end
-        most = delivery.most_rejected(parcel.commit, parcel.rows)
-        rejected: list[Rejected] = []
         grown = 0
-        for first, rows in parcel.numbered():
 
-            def attempt(start: int, stop: int, rows: pa.Table = rows) -> str | None:
-                nonlocal grown
-                try:
-                    with connection.transaction():
-                        more = self._write_rows(session, rows.slice(start, stop - start))
-                        self._clear(session)
-                except Exception as error:
-                    reason = row_reason(error)
-                    if reason is None:
-                        raise
-                    return reason
-                grown += more
-                return None
+        def attempt(rows: pa.Table) -> str | None:
+            nonlocal grown
+            try:
+                with connection.transaction():
+                    more = self._write_rows(session, rows)
+                    self._clear(session)
+            except Exception as error:
+                reason = row_reason(error)
+                if reason is None:
+                    raise
+                return reason
+            grown += more
+            return None
 
-            found = rejected_rows(rows.num_rows, attempt, most - len(rejected))
-            rejected += [Rejected(first + one.row, one.reason) for one in found]
-            if len(rejected) > most:
-                break
-        if rejected:
-            delivery.reject(parcel.commit, rejected)
+        write_acceptable(parcel, delivery, attempt)
         return grown
 
     def _check_route(self, delivery: Delivery) -> None:

@@ -1,0 +1,160 @@
+"""Resting: a run that has nothing to do hears of an append at once, and costs next to nothing until then."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import hailstorm as hs
+from hailstorm.clock.clock import Clock
+from hailstorm.engine.ticks import resting as module
+from hailstorm.engine.ticks.logs import Logs
+from hailstorm.engine.ticks.plans import Plans
+from hailstorm.engine.ticks.resting import Resting
+from hailstorm.ledger.live import Live
+from hailstorm.spouts.watching import Watcher, file_system
+
+FOR_EVER = 600.0  # a test that waits for this has failed
+POSITION = Clock({"rows": {0: 0}})
+
+
+class Run:
+    """The loop's half of resting: it looks, and rests when there is nothing new."""
+
+    def __init__(self, *logs: hs.Log) -> None:
+        self.storm = hs.Topology("resting")
+        for number, log in enumerate(logs):
+            self.storm.spout(f"rows{number}", log, schema="n INT").where(f"some{number}", "n > 0")
+        self.logs = Logs(self.storm, Live())
+        self.resting = Resting(self.logs, Plans(None, self.storm, self.logs), eager=False)  # type: ignore[arg-type]
+        self.stop = threading.Event()
+
+    def look(self) -> dict[str, dict[int, int]]:
+        found = self.logs.look(Clock({}), self.resting.quiet()).ends.offsets
+        return {spout: dict(row) for spout, row in found.items()}
+
+    def rest(self) -> None:
+        self.resting.rest(self.stop, None, POSITION)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> hs.Log:
+    return hs.Log(tmp_path / "log").create(2)
+
+
+@pytest.fixture
+def run(log: hs.Log, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+    """It watches, and has looked since. From here on only news ends its rests."""
+    made = Run(log)
+    monkeypatch.setattr(module, "idle_wait", lambda *args: 0.0)
+    monkeypatch.setattr(module, "LONGEST_IDLE_SECONDS", 0.0)
+    for _ in range(2):
+        made.look()
+        made.rest()
+    monkeypatch.setattr(module, "idle_wait", lambda *args: FOR_EVER)
+    monkeypatch.setattr(module, "LONGEST_IDLE_SECONDS", FOR_EVER)
+    yield made
+    made.resting.end()
+
+
+def ends_with(run: Run, happens: object = None) -> bool:
+    """Whether a rest ends by itself, by what has happened before or happens meanwhile."""
+    resting = threading.Thread(target=run.rest, daemon=True)
+    resting.start()
+    if callable(happens):
+        happens()
+    resting.join(60)
+    return not resting.is_alive()
+
+
+def test_an_append_wakes_a_run_that_rests(run: Run, log: hs.Log) -> None:
+    assert ends_with(run, lambda: log.append([{"n": 1}], partition=1))
+    assert run.look() == {"rows0": {0: 0, 1: 1}}
+
+
+def test_what_came_between_the_look_and_the_rest_is_not_missed(run: Run, log: hs.Log) -> None:
+    log.append([{"n": 1}], partition=0)
+    assert ends_with(run)
+    assert run.look() == {"rows0": {0: 1, 1: 0}}
+
+
+def test_a_new_partition_wakes_it_and_is_watched(run: Run, log: hs.Log) -> None:
+    assert ends_with(run, lambda: log.create(3))
+    assert run.look() == {"rows0": {0: 0, 1: 0, 2: 0}}
+    assert ends_with(run, lambda: log.append([{"n": 1}], partition=2))
+    assert run.look() == {"rows0": {0: 0, 1: 0, 2: 1}}
+
+
+def test_a_log_that_is_removed_wakes_it(run: Run, log: hs.Log) -> None:
+    assert ends_with(run, lambda: shutil.rmtree(log.path))
+
+
+def test_logs_into_which_nothing_has_come_are_not_asked(run: Run, log: hs.Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    latest = hs.Log.latest
+    monkeypatch.setattr(hs.Log, "latest", lambda self: asked.append(self.path) or latest(self))
+    monkeypatch.setattr("hailstorm.engine.ticks.logs._FRESH", FOR_EVER)
+    assert run.look() == run.look() == {"rows0": {0: 0, 1: 0}}
+    assert not asked
+    log.append([{"n": 1}], partition=0)
+    assert run.look() == run.look() == {"rows0": {0: 1, 1: 0}}
+    assert len(asked) == 1
+
+
+def test_a_log_that_is_not_there_yet_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LONGEST_IDLE_SECONDS", FOR_EVER)
+    run = Run(hs.Log(tmp_path / "later"))
+    assert ends_with(run), "nobody tells that it is made"
+    run.resting.end()
+
+
+def test_where_nobody_tells_it_looks_again_after_a_while(log: hs.Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> Watcher:
+        raise OSError("this system has no inotify")
+
+    monkeypatch.setattr(module, "Watcher", refuse)
+    monkeypatch.setattr(module, "LONGEST_IDLE_SECONDS", FOR_EVER)
+    run = Run(log)
+    run.look()
+    for _ in range(3):
+        assert ends_with(run)
+    log.append([{"n": 1}], partition=0)
+    assert run.look() == {"rows0": {0: 1, 1: 0}}
+
+
+def test_a_folder_that_others_may_write_to_is_not_watched(log: hs.Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hailstorm.spouts.watching.file_system", lambda folder: "nfs4")
+    monkeypatch.setattr(module, "LONGEST_IDLE_SECONDS", FOR_EVER)
+    run = Run(log)
+    for _ in range(3):
+        assert ends_with(run)
+        assert not run.resting.quiet()
+    run.resting.end()
+
+
+def test_the_file_system_of_a_folder_is_that_of_the_nearest_mount(tmp_path: Path) -> None:
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(
+        "27 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n"
+        r"28 27 0:40 / /mnt/our\040logs rw - nfs4 server:/logs rw" + "\n"
+        "29 27 0:41 / /mnt/twice rw - ext4 /dev/vdb rw\n"
+        "30 29 0:42 / /mnt/twice rw - tmpfs none rw\n"
+    )
+    kinds = [file_system(Path(place), mounts) for place in ("/mnt/our logs/clicks", "/mnt/other", "/mnt/twice/x")]
+    assert kinds == ["nfs4", "ext4", "tmpfs"]
+    assert file_system(Path("/"), tmp_path / "none") == ""
+
+
+def test_a_run_that_has_ended_watches_no_more(run: Run) -> None:
+    watcher = run.resting._watcher
+    assert watcher is not None
+    os.fstat(watcher.fileno())
+    run.resting.end()
+    with pytest.raises(OSError, match="descriptor"):
+        os.fstat(watcher.fileno())
+    assert not run.resting.quiet()
