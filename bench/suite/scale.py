@@ -54,12 +54,12 @@ class Announced(LocalStore):
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
-        self.sizes: dict[str, int] = {}
+        self.announced: dict[str, int] = {}
         self.asked = 0
 
     def size(self, name: str) -> int | None:
         self.asked += 1
-        return self.sizes.get(name)
+        return self.announced.get(name)
 
 
 @dataclass
@@ -120,8 +120,8 @@ def simulated(tasks: int, ticks: int) -> dict[str, float]:
             reports = list({one.slot: one for text in sent for one in pickle.loads(text)}.values())
         with watch.part("outcome"):
             wave.take(reports)
-        store.sizes = {run_name("counts", run.id): run.bytes for run in outcome.state["counts"].added}
-        store.sizes |= {file.path: file.bytes for file in outcome.outbox["board"]}
+        store.announced = {run_name("counts", run.id): run.bytes for run in outcome.state["counts"].added}
+        store.announced |= {file.path: file.bytes for file in outcome.outbox["board"]}
         store.asked = 0
         with watch.part("commit"):
             commit = committer.tick(choice, outcome, (), datetime.now(UTC), 1.0)
