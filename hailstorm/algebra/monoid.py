@@ -26,9 +26,8 @@ from hailstorm.algebra.function_identity import function_identity
 from hailstorm.algebra.types import check_expression
 from hailstorm.columns import EVENT_TIME
 
-# Hidden columns that a lift may use to break ties the same way however the input was cut into ticks.
+# The hidden column that a lift may use, to break ties the same way however the input was cut into ticks.
 _EVENT_TIME = re.compile(rf"(?<!\w){EVENT_TIME}\b")
-ORIGIN_COLUMNS = ("_spout", "_partition", "_offset")
 
 
 @dataclass(frozen=True)

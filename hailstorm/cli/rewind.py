@@ -118,9 +118,9 @@ def _show(found: Rewinding, json: bool) -> None:
         what = f"{count:,} records to read again" if count > 0 else f"{-count:,} records that were read then"
         out.print(f"  spout '{spout}': {what}", markup=False)
     for step, kinds in found.keys.items():
-        words = {"insert": "come back", "update": "change", "delete": "go"}
+        words = {"insert": "rows come back", "update": "rows change", "delete": "rows go"}
         rows = ", ".join(f"{count:,} {words[kind]}" for kind, count in kinds.items())
-        out.print(f"  step '{step}': rows that {rows}", markup=False)
+        out.print(f"  step '{step}': {rows}", markup=False)
     if found.letters:
         out.print(f"  dead letters: {abs(found.letters):,} {'more' if found.letters > 0 else 'fewer'}")
     for sink in found.tables:

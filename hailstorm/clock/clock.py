@@ -1,12 +1,12 @@
 """Clocks: positions in all logs at once.
 
-A clock maps spout -> partition -> next offset to read. Clocks form a lattice: `join` takes the later and
-`meet` the earlier of each partition. A partition that a clock does not name has not been read.
+A clock maps spout -> partition -> next offset to read. `join` takes the later of each partition. A partition that a
+clock does not name has not been read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 
@@ -18,11 +18,12 @@ class Clock:
         return self.offsets.get(spout, {}).get(partition)
 
     def join(self, other: Clock) -> Clock:
-        return self._combine(other, max, keep_single=True)
-
-    def meet(self, other: Clock) -> Clock:
-        """The earlier of each partition; a partition that one side has not read is not in the meet."""
-        return self._combine(other, min, keep_single=False)
+        """The later of each partition."""
+        merged: dict[str, dict[int, int]] = {}
+        for spout in {**self.offsets, **other.offsets}:
+            mine, theirs = self.offsets.get(spout, {}), other.offsets.get(spout, {})
+            merged[spout] = {p: max(mine.get(p, 0), theirs.get(p, 0)) for p in sorted({**mine, **theirs})}
+        return Clock(merged)
 
     def covers(self, other: Clock) -> bool:
         """Whether everything before `other` is before this clock, too."""
@@ -32,17 +33,6 @@ class Clock:
         for spout, partitions in self.offsets.items():
             for partition, offset in partitions.items():
                 yield spout, partition, offset
-
-    def _combine(self, other: Clock, choose: Callable[[int, int], int], keep_single: bool) -> Clock:
-        merged: dict[str, dict[int, int]] = {}
-        for spout in {**self.offsets, **other.offsets}:
-            mine, theirs = self.offsets.get(spout, {}), other.offsets.get(spout, {})
-            row = {p: choose(mine[p], theirs[p]) for p in mine if p in theirs}
-            if keep_single:
-                row |= {p: offset for side in (mine, theirs) for p, offset in side.items() if p not in row}
-            if row or keep_single:
-                merged[spout] = dict(sorted(row.items()))
-        return Clock(merged)
 
     def to_json(self) -> dict[str, dict[str, int]]:
         rows = sorted(self.offsets.items())

@@ -39,8 +39,3 @@ def nowhere(ledger: Ledger) -> Iterator[Place]:
         with suppress(OSError):
             open_store(address).delete_folder("")
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def in_ledger(ledger: Ledger) -> Place:
-    """For a scratch ledger: the advance starts from one ledger and writes to this one."""
-    return Place(ledger.store.address, ledger.cache.folder)

@@ -36,7 +36,7 @@ class Progress:
     lag: int = 0  # records that wait in the logs
     watermark: datetime | None = None
     errors: int = 0  # of this run
-    late: int = 0  # of this run
+    late: int = 0  # of all commits so far
     skipped: int = 0  # of this run, on overload
     sinks: Mapping[str, SinkState] = field(default_factory=dict)
     way: str = ""  # in which the last tick was run: resident, prepared or planned

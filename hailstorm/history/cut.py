@@ -8,20 +8,7 @@ reads such a step depends on it as well.
 from __future__ import annotations
 
 from hailstorm.ledger.live import Live
-from hailstorm.topology.step import (
-    Distinct,
-    Fold,
-    Join,
-    Lookup,
-    Newest,
-    Ordered,
-    Output,
-    Process,
-    Sink,
-    SourceTable,
-    Step,
-    WindowedFold,
-)
+from hailstorm.topology.step import Lookup, Newest, Output, Sink, SourceTable, Step, WindowedFold
 from hailstorm.topology.topology import Topology
 
 
@@ -39,28 +26,16 @@ def depends_on_cut(topology: Topology, live: Live) -> dict[str, str]:
 
 
 def _reason(topology: Topology, step: Step, live: Live) -> str:
+    """What the step says of itself, and what depends on its place in the topology."""
     came_late = live.late > 0
-    match step:
-        case Sink():
-            return ""
-        case Process():
-            return "a process sees the rows of each tick in their order"
-        case Distinct():
-            return "of two rows the one that came in an earlier tick is the first"
-        case Lookup(by_time=False):
-            return "rows meet the table as it was after their tick"
-        case WindowedFold(windows=None, closing=closing, gap=gap) if closing.late != "correct" or closing.keep < gap:
-            return "which rows meet a session before it is closed"
-        case WindowedFold(closing=closing) if came_late and closing.late != "correct":
-            return "which rows came late"
-        case Fold(ttl_us=ttl) if ttl is not None:
-            return "when a key was not updated for its ttl"
-        case Join() | Ordered() | Lookup() if came_late:
-            return "which rows came late"
-        case Newest() | SourceTable() if _partitions(live, topology.timeless(step.name)) > 1:
-            return "without event times the row that came last is the newest"
-        case Output() if step.name.endswith(".late") and came_late:
-            return "which rows came late"
+    if isinstance(step, Sink):
+        return ""
+    if own := step.depends_on_cut(came_late):
+        return own
+    if isinstance(step, Newest | SourceTable) and _partitions(live, topology.timeless(step.name)) > 1:
+        return "without event times the row that came last is the newest"
+    if isinstance(step, Output) and step.name.endswith(".late") and came_late:
+        return "which rows came late"
     reads = [topology.step(name) for name in step.inputs[: 1 if isinstance(step, Lookup) else None]]
     if any(one.is_table for one in reads) and (not step.is_table or isinstance(step, Newest)):
         return "it reads the changes of a table, of which each key has at most one per tick"

@@ -36,7 +36,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 @contextlib.contextmanager
 def pinned(store: Store, commit: int) -> Iterator[None]:
-    """Hold a commit meanwhile. Who may not write here reads without: young commits stay for a while in any case."""
+    """Hold a commit meanwhile. Who cannot write here reads without: young commits stay for a while in any case."""
     name = f"{_PINS}/{uuid.uuid4().hex}.json"
     try:
         store.put(name, msgspec.json.encode(Pin(commit, time.time() + LIMIT_SECONDS)))

@@ -45,7 +45,7 @@ def wrong_place(place: str, reason: object, hint: str = "") -> SinkError:
 
 @contextmanager
 def clear_file_errors(place: str) -> Iterator[None]:
-    """What waiting cannot mend stops the sink; a full disk and other input and output errors are tried again."""
+    """What waiting cannot repair stops the sink; a full disk and other input and output errors are tried again."""
     try:
         yield
     except OSError as error:

@@ -32,7 +32,7 @@ _FAR = 1 << 62  # where a log without a limit ends
 
 @dataclass(frozen=True)
 class Rate:
-    """`per_second` records a second over all partitions, from `start` on, up to `limit` records in each partition.
+    """`per_second` records per second, over all partitions, from `start` on, up to `limit` records in each partition.
 
     Without `rows`, the columns are `value BIGINT, at TIMESTAMP`: the record's number over all partitions, and when
     it came to be. With `rows`, a pure function from an array of offsets and the partition to a dict of arrays,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hailstorm.topology.picture import svg
-from hailstorm.topology.step import ArrowBolt, Bolt, Distinct, Fold, Ordered, Process, Step, Top
+from hailstorm.topology.step import Step
 
 _MERMAID = {"spout": "([{}])", "fold": "[({})]", "top": "[({})]", "sink": "[/{}/]"}
 _DOT = {"spout": "cds", "fold": "cylinder", "top": "cylinder", "sink": "note"}
@@ -32,7 +32,7 @@ class Graph:
 
     @staticmethod
     def of_steps(name: str, steps: Sequence[Step]) -> Graph:
-        edges = tuple(Edge(source, step.name, grouping_text(step)) for step in steps for source in step.inputs)
+        edges = tuple(Edge(source, step.name, step.gathering) for step in steps for source in step.inputs)
         return Graph(name, tuple(steps), edges)
 
     def text(self) -> str:
@@ -48,7 +48,7 @@ class Graph:
         ids = {step.name: f"s{number}" for number, step in enumerate(self.steps)}
         lines = ["flowchart LR"]
         for step in self.steps:
-            box = _MERMAID.get(step.kind, "[{}]").format(f'"{step.name}<br/>{_escaped(describe(step))}"')
+            box = _MERMAID.get(step.kind, "[{}]").format(f'"{step.name}<br/>{_escaped(step.title)}"')
             lines.append(f"    {ids[step.name]}{box}")
         for edge in self.edges:
             label = "" if edge.grouping == "local" else f'|"{edge.grouping}"|'
@@ -58,7 +58,7 @@ class Graph:
     def dot(self) -> str:
         lines = [f'digraph "{self.name}" {{', "    rankdir=LR;", '    node [shape=box, fontname="sans-serif"];']
         for step in self.steps:
-            detail = describe(step).replace("\\", "\\\\").replace('"', '\\"')
+            detail = step.title.replace("\\", "\\\\").replace('"', '\\"')
             shape = f", shape={_DOT[step.kind]}" if step.kind in _DOT else ""
             lines.append(f'    "{step.name}" [label="{step.name}\\n{detail}"{shape}];')
         for edge in self.edges:
@@ -68,7 +68,7 @@ class Graph:
 
     def svg(self) -> str:
         """A picture that needs no JavaScript: what notebooks show."""
-        return svg(self, {step.name: describe(step) for step in self.steps})
+        return svg(self, {step.name: step.title for step in self.steps})
 
     def _repr_svg_(self) -> str:
         return self.svg()
@@ -81,7 +81,7 @@ class Graph:
     def _branch(self, step: Step, lead: str, margin: str) -> Iterator[tuple[str, str, str]]:
         """(name with its branch, kind, schema) of a step and of everything that is drawn below it."""
         more = "".join(f" + {name}" for name in step.inputs[1:])
-        yield f"{lead}{step.name}", describe(step) + more, "" if step.kind == "sink" else _short(str(step.schema))
+        yield f"{lead}{step.name}", step.title + more, "" if step.kind == "sink" else _short(str(step.schema))
         below = [other for other in self.steps if step.name in other.inputs]
         for other in below:
             last = other is below[-1]
@@ -90,38 +90,6 @@ class Graph:
                 yield from self._branch(other, lead, margin + ("   " if last else "│  "))
             else:
                 yield f"{lead}{other.name}", f"(drawn below {other.inputs[0]})", ""
-
-
-def describe(step: Step) -> str:
-    """The kind of a step, with what a reader most wants to know of it."""
-    match step:
-        case Fold(key=()):
-            return "fold of all"
-        case Fold(key=key):
-            return f"fold by {', '.join(key)}"
-        case Top(n=n, by=by, per=per):
-            return f"top {n} by {by}" + (f" per {', '.join(per)}" if per else "")
-        case Process(by=by):
-            return f"process by {', '.join(by)}"
-        case Distinct(by=by):
-            return f"distinct by {', '.join(by)}"
-        case Bolt(grouping=grouping) | ArrowBolt(grouping=grouping) if grouping is not None:
-            return f"{step.kind} {grouping}"
-    return step.kind
-
-
-def grouping_text(step: Step) -> str:
-    """How rows reach the step: folds and tops by their nature, bolts as declared, the rest stay where they are."""
-    match step:
-        case Bolt(grouping=grouping) | ArrowBolt(grouping=grouping) if grouping is not None:
-            return str(grouping)
-        case Fold(key=key) if key:
-            return f"fields({', '.join(key)})"
-        case Process(by=by) | Distinct(by=by) | Top(per=by) if by:
-            return f"fields({', '.join(by)})"
-        case Fold() | Top() | Ordered():
-            return "one()"
-    return "local"
 
 
 def _escaped(text: str) -> str:

@@ -16,7 +16,6 @@ from hailstorm.errors import Location
 from hailstorm.topology.groupings import Grouping
 from hailstorm.topology.process import Process as AnyProcess
 from hailstorm.topology.process import has_timers
-from hailstorm.topology.row import Row, Rows
 from hailstorm.topology.schema import Schema
 
 if TYPE_CHECKING:
@@ -28,6 +27,8 @@ OnError = Literal["dead-letter", "fail", "skip"]
 # The name of a decoder, or a function from the bytes of a record to a row, rows or None.
 Decode = str | Callable[[bytes], Mapping[str, object] | Iterable[Mapping[str, object]] | None]
 DeliveryMode = Literal["exactly-once", "at-least-once", "at-most-once"]
+
+_CAME_LATE = "which rows came late"
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,23 @@ class Step:
         """How far behind the watermark by which it is released a row can be, in microseconds."""
         return 0
 
+    @property
+    def title(self) -> str:
+        """Its kind, with what a reader most wants to know of it."""
+        return self.kind
+
+    @property
+    def gathering(self) -> str:
+        """How rows reach it, as a grouping is written; `local`: they stay where they are."""
+        return "local"
+
+    def depends_on_cut(self, came_late: bool) -> str:
+        """Why its state, or its rows, depend on where ticks were cut; empty where they do not.
+
+        `came_late`: whether any row has, up to the moment in question.
+        """
+        return ""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Spout(Step):
@@ -106,27 +124,36 @@ class SourceTable(Spout):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bolt(Step):
-    """A Python function over rows: returns or yields dicts, or None."""
+class Calling(Step):
+    """What calls a user's function, and keeps nothing."""
 
-    kind: ClassVar[str] = "bolt"
     gives_errors: ClassVar[bool] = True
-    function: Callable[[Row], Rows]
+    function: Callable[..., Any]
     grouping: Grouping | None
     on_error: OnError
     event_time: str | None = None  # the column that says when a row of it happened; None: as the row that it got
 
+    @property
+    def title(self) -> str:
+        return self.kind if self.grouping is None else f"{self.kind} {self.grouping}"
+
+    @property
+    def gathering(self) -> str:
+        return "local" if self.grouping is None else str(self.grouping)
+
 
 @dataclass(frozen=True, kw_only=True)
-class ArrowBolt(Step):
+class Bolt(Calling):
+    """A Python function over rows: returns or yields dicts, or None."""
+
+    kind: ClassVar[str] = "bolt"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArrowBolt(Calling):
     """A function over Arrow record batches: batch -> batch, table or an iterable of batches."""
 
     kind: ClassVar[str] = "arrow"
-    gives_errors: ClassVar[bool] = True
-    function: Callable[[Any], Any]
-    grouping: Grouping | None
-    on_error: OnError
-    event_time: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,6 +197,17 @@ class Fold(Step):
     monoids: Mapping[str, AnyMonoid]
     ttl_us: int | None = None  # a key that was not updated for so long in event time is deleted
 
+    @property
+    def title(self) -> str:
+        return f"fold by {', '.join(self.key)}" if self.key else "fold of all"
+
+    @property
+    def gathering(self) -> str:
+        return _gathered(self.key)
+
+    def depends_on_cut(self, came_late: bool) -> str:
+        return "when a key was not updated for its ttl" if self.ttl_us is not None else ""
+
 
 @dataclass(frozen=True, kw_only=True)
 class WindowedFold(Fold):
@@ -188,6 +226,13 @@ class WindowedFold(Fold):
     def holds(self) -> bool:
         return self.closing.emit == "final"
 
+    def depends_on_cut(self, came_late: bool) -> str:
+        if self.windows is None and (self.closing.late != "correct" or self.closing.keep < self.gap):
+            return "which rows meet a session before it is closed"
+        if came_late and self.closing.late != "correct":
+            return _CAME_LATE
+        return super().depends_on_cut(came_late)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Top(Step):
@@ -198,6 +243,14 @@ class Top(Step):
     n: int
     by: str
     per: tuple[str, ...] = ()  # of each group; none: of the whole table
+
+    @property
+    def title(self) -> str:
+        return f"top {self.n} by {self.by}" + (f" per {', '.join(self.per)}" if self.per else "")
+
+    @property
+    def gathering(self) -> str:
+        return _gathered(self.per)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,6 +274,17 @@ class Process(Step):
         """What a timer gives has the timer's time."""
         return has_timers(self.using)
 
+    @property
+    def title(self) -> str:
+        return f"process by {', '.join(self.by)}"
+
+    @property
+    def gathering(self) -> str:
+        return _gathered(self.by)
+
+    def depends_on_cut(self, came_late: bool) -> str:
+        return "a process sees the rows of each tick in their order"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Distinct(Step):
@@ -239,6 +303,17 @@ class Distinct(Step):
     def late_schema(self) -> Schema:
         return self.schema
 
+    @property
+    def title(self) -> str:
+        return f"distinct by {', '.join(self.by)}"
+
+    @property
+    def gathering(self) -> str:
+        return _gathered(self.by)
+
+    def depends_on_cut(self, came_late: bool) -> str:
+        return "of two rows the one that came in an earlier tick is the first"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Ordered(Step):
@@ -254,6 +329,13 @@ class Ordered(Step):
     @property
     def late_schema(self) -> Schema:
         return self.schema
+
+    @property
+    def gathering(self) -> str:
+        return _gathered(())
+
+    def depends_on_cut(self, came_late: bool) -> str:
+        return _CAME_LATE if came_late else ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -305,6 +387,9 @@ class Join(TwoSided):
     def late_schema(self) -> Schema:
         return self.both
 
+    def depends_on_cut(self, came_late: bool) -> str:
+        return _CAME_LATE if came_late else ""
+
 
 @dataclass(frozen=True, kw_only=True)
 class TableJoin(TwoSided):
@@ -335,9 +420,19 @@ class Lookup(TwoSided):
     def late_schema(self) -> Schema | None:
         return self.rows if self.by_time else None
 
+    def depends_on_cut(self, came_late: bool) -> str:
+        if not self.by_time:
+            return "rows meet the table as it was after their tick"
+        return _CAME_LATE if came_late else ""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Sink(Step):
     kind: ClassVar[str] = "sink"
     sink: AnySink
     delivery: DeliveryMode
+
+
+def _gathered(by: tuple[str, ...]) -> str:
+    """Rows with equal values meet; without any columns, all do."""
+    return f"fields({', '.join(by)})" if by else "one()"

@@ -18,7 +18,6 @@ from hailstorm.topology import checks, joining, mistakes, sql
 from hailstorm.topology.durations import milliseconds
 from hailstorm.topology.folding import fold_key, folded_columns
 from hailstorm.topology.given import check_gives, check_takes_one
-from hailstorm.topology.graph import describe
 from hailstorm.topology.groupings import Grouping
 from hailstorm.topology.joining import On, Within
 from hailstorm.topology.other_words import OF_STREAMS, unknown_name
@@ -84,7 +83,7 @@ class Stream:
             (c.name, spark_type(c.type).shouted if c.type else "?", "key" if c.name in step.key else "")
             for c in step.schema
         ]
-        return html_table(("column", "type", ""), rows, f"{step.name}: {describe(step)}, declared at {step.at.short}")
+        return html_table(("column", "type", ""), rows, f"{step.name}: {step.title}, declared at {step.at.short}")
 
     if not TYPE_CHECKING:  # for type checkers a wrong name is a mistake
 

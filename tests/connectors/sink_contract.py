@@ -53,7 +53,7 @@ EVERYTHING = pa.schema(
 
 class Harness(Protocol):
     forgets: bool
-    """Whether a sink that is made anew shows a commit again that it was given before (a screen does)."""
+    """Whether a sink that is made again shows a commit again that it was given before (a screen does)."""
 
     def make(self, target: str, mode: Any = None) -> Sink: ...
 

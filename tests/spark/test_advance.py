@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 import hailstorm as hs
 from hailstorm.clock.clock import Clock, Interval
 from hailstorm.engine.advance import Work, advance
-from hailstorm.engine.place import in_ledger, nowhere
+from hailstorm.engine.place import Place, nowhere
 from hailstorm.engine.plan.compiler import compile_topology
 from hailstorm.engine.stages.order import Inbox, Order, Report
 from hailstorm.errors import HailstormError, LogError, RunError, TransientLogError
@@ -79,7 +79,8 @@ def test_an_advance_into_another_ledger_writes_there_alone(spark: SparkSession, 
         other = Ledger(tmp_path / "other", create=True)
         base, interval = driver.ledger.at(0), Interval(Clock(), driver.ledger.head.position())
         plan = compile_topology(spark, driver.topology, 1)
-        outcome = advance(spark, plan, Work(driver.ledger, base, interval, now=NOW, place=in_ledger(other)))
+        place = Place(other.store.address, other.cache.folder)
+        outcome = advance(spark, plan, Work(driver.ledger, base, interval, now=NOW, place=place))
         (run,) = outcome.state["counts"].added
         assert read_table(other.store, run_name("counts", run.id)).num_rows == 2
         assert not files_of(driver.ledger) - before  # housekeeping may remove some meanwhile

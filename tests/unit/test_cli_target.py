@@ -15,7 +15,7 @@ HEAD = "import hailstorm as hs\n"
 
 @pytest.fixture(autouse=True)
 def own_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loading an app puts its folder on the path, as for a script; the next test shall not find it there."""
+    """Loading an app puts its folder on the path, as for a script; the next test must not find it there."""
     monkeypatch.setattr(sys, "path", [*sys.path])
 
 

@@ -11,10 +11,9 @@ from hailstorm.clock.watermark import Patience, Watermark, of_steps
 SECOND = 1_000_000
 
 
-def test_join_takes_the_later_and_meet_the_earlier() -> None:
+def test_join_takes_the_later_of_each_partition() -> None:
     a, b = Clock({"tweets": {0: 5, 1: 2}}), Clock({"tweets": {0: 3, 2: 9}})
     assert a.join(b) == Clock({"tweets": {0: 5, 1: 2, 2: 9}})
-    assert a.meet(b) == Clock({"tweets": {0: 3}})
 
 
 def test_a_clock_covers_what_lies_before_it() -> None:

@@ -126,6 +126,14 @@ def test_nothing_but_stores_and_the_cache_knows_paths_of_ledger_files() -> None:
     assert not [module for module in ledger if "pathlib.Path" in imports_of(module)]
 
 
+@pytest.mark.parametrize("kind", ["Distinct", "Ordered"])
+def test_a_kind_of_step_is_known_in_few_places(kind: str) -> None:
+    """CONTRIBUTING says where a new kind of stateful step goes: nobody else has a list of kinds."""
+    named = {module for module in MODULES if f"hailstorm.topology.step.{kind}" in imports_of(module)}
+    places = {str(module.relative_to(PACKAGE)) for module in named}
+    assert places == {"topology/stream.py", "engine/plan/compiler.py"}
+
+
 def test_the_public_names_are_exactly_these() -> None:
     assert set(hs.__all__) == PUBLIC_NAMES
     assert len(hs.__all__) == len(PUBLIC_NAMES)

@@ -39,7 +39,7 @@ from hailstorm import faults
 from hailstorm.engine.delivery.beginnings import beginning_of_stream, lacks_table, own_cursor
 from hailstorm.engine.delivery.outbox import Entry, Outbox, fitting
 from hailstorm.engine.delivery.rejections import Rejections
-from hailstorm.engine.delivery.sink_state import Delivered, OnChange, SinkState
+from hailstorm.engine.delivery.sink_state import Delivered, SinkState
 from hailstorm.engine.retry_wait import retry_wait
 from hailstorm.errors import HailstormError, LedgerError, TransientSinkError
 from hailstorm.sinks.sink import Delivery, Joining, Parcel, Rejected
@@ -81,11 +81,10 @@ class Courier:
         outbox: Outbox,
         changed: threading.Condition,
         settings: Settings,
-        on_change: OnChange,
     ) -> None:
         self.topology, self.step, self.outbox = topology, sink, outbox
         self.name, self.mode, self.sink = sink.name, sink.delivery, sink.sink
-        self.changed, self.settings, self.on_change = changed, settings, on_change
+        self.changed, self.settings = changed, settings
         self.newest = outbox.newest()
         self.progress = Progress()
         self.rejections = Rejections(sink, outbox, settings, self._pieces)
@@ -310,8 +309,6 @@ class Courier:
             state = self.state()
         if self.progress.error != before.error or state.retry_in is not None or not self.told:
             self._tell_ledger(state)
-        if self.progress != before:
-            self.on_change(self.name, state)
 
     def _tell_ledger(self, state: SinkState) -> None:
         """Write down what keeps the sink, or that nothing does any more: others can read the ledger, not this process.

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from hailstorm.engine.delivery.courier import Courier
 from hailstorm.engine.delivery.outbox import Outbox
-from hailstorm.engine.delivery.sink_state import Delivered, OnChange, SinkState
+from hailstorm.engine.delivery.sink_state import Delivered, SinkState
 from hailstorm.topology import step
 from hailstorm.topology.settings import Settings
 
@@ -43,14 +43,11 @@ class Deliverer:
         sinks: Sequence[step.Sink],
         outbox: Outbox,
         settings: Settings | None = None,
-        on_change: OnChange = lambda sink, state: None,
     ) -> None:
-        """`on_change(sink, state)` is called from the sink's thread, when its cursor or its health has changed."""
         self._changed = threading.Condition()
         self._outbox = outbox
         self._couriers = {
-            sink.name: Courier(topology, sink, outbox, self._changed, settings or Settings(), on_change)
-            for sink in sinks
+            sink.name: Courier(topology, sink, outbox, self._changed, settings or Settings()) for sink in sinks
         }
 
     def start(self) -> None:
@@ -67,10 +64,6 @@ class Deliverer:
     def states(self) -> dict[str, SinkState]:
         with self._changed:
             return {name: courier.state() for name, courier in self._couriers.items()}
-
-    def behind(self, sink: str) -> int:
-        with self._changed:
-            return self._couriers[sink].state().behind
 
     @property
     def stopped(self) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 
@@ -33,6 +32,3 @@ class Delivered:
     commits: tuple[int, ...]
     began: float
     ended: float
-
-
-OnChange = Callable[[str, SinkState], None]

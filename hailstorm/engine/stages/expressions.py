@@ -104,7 +104,7 @@ def _compiled(text: str, schema: pa.Schema) -> Expression | None:
 @dataclass
 class _Compiler:
     schema: pa.Schema
-    guarded: bool = False  # below AND, OR, IF: Spark may never compute what is here, so it may not fail
+    guarded: bool = False  # below AND, OR, IF: Spark may never compute what is here, so it must not fail
 
     def node(self, tree: exp.Expr) -> Node:
         compile_ = _KINDS.get(type(tree))

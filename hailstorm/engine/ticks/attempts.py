@@ -1,6 +1,6 @@
 """Attempts: an advance that is tried until it succeeds, or until a person must see why it does not.
 
-The negotiator calls `Attempts.advance` once a tick. What may pass is tried again with growing waits; records on which
+The negotiator calls `Attempts.advance` once per tick. What may pass is tried again with growing waits; records on which
 a tick fails are found and left out as dead letters; and too many bad rows are a bug, so nothing of them is kept.
 """
 

@@ -3,7 +3,7 @@
 Nothing is copied: the table's data files are the runs themselves, under a second name. A row that a newer run has
 replaced is in the deletion vector of its file, and a version of the table is one commit of the ledger. So publishing
 costs about as much as looking up the keys that changed, and a reader sees a whole commit. All of it can be made from
-the ledger again: a table that is missing, or not as we left it, is made anew.
+the ledger again: a table that is missing, or not as we left it, is made again from the start.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class _Table:
     def show(self, commit: int, shape: StepShape, runs: tuple[Run, ...], rewound: int = 0) -> None:
         """Write the version that shows these runs, unless the newest one does. `rewound` is the last rewind."""
         if self._version is not None and not is_there(self._store, self._folder, self._version.number):
-            self._open()  # somebody has deleted the folder, or has begun anew
+            self._open()  # somebody has deleted the folder, or has begun again
         old, now = self._version, time.time_ns() // 1_000_000
         if (shape, runs) == self._shown or (not runs and old is None) or (old is not None and commit <= old.commit):
             return
@@ -165,7 +165,7 @@ class _Table:
     # The folder
 
     def _open(self) -> None:
-        """Go on from what is there; what cannot be understood is made anew."""
+        """Go on from what is there; what cannot be understood is made again from the start."""
         self._shown = None
         try:
             self._version = read_version(self._store, self._folder)

@@ -26,7 +26,7 @@ _NAMED: dict[str, type[Decoder]] = {"json": JsonDecoder, "text": TextDecoder, "b
 def decoder(
     decode: str | Callable[[bytes], Any], columns: Iterable[tuple[str, str]], required: Iterable[str] = ()
 ) -> Decoder:
-    """The decoder for a spout's `decode` and its columns (name, Spark's simple type); `required` may not be null."""
+    """The decoder for a spout's `decode` and its columns (name, Spark's simple type); `required` must not be null."""
     fixed = tuple((name, type_) for name, type_ in columns)
     from_value = in_value(fixed)
     found = _decoder(decode, from_value)

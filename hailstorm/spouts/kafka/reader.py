@@ -29,7 +29,7 @@ METADATA = pa.schema([("kafka_topic", pa.string()), ("kafka_partition", pa.int32
 _TAKE = 20_000  # messages taken from librdkafka at once: more is slower, because they leave the processor's cache
 _BATCH_BYTES = 32_000_000
 _IDLE_CONSUMERS = 8  # kept for the next read
-_SILENCE = 2.0  # seconds without a message inside a range, after which the range is fetched anew
+_SILENCE = 2.0  # seconds without a message inside a range, after which the range is fetched again
 _SETTLING = 2.0  # seconds in which a partition's end may be behind, just after its leader has moved
 
 _DEFAULTS = {
