@@ -39,7 +39,7 @@ def erase(
     ledger = Ledger(find_ledger(target))
     shape = ledger.head.steps.get(step)
     if shape is None:
-        raise no_such_step(step, ledger.head)
+        raise no_such_step(step, ledger.head, ledger.head)
     wanted = parsed_keys(shape.key, key, State(ledger, ledger.head, step).key_types())
     if not (dry_run or yes):
         typer.confirm(f"Erase {', '.join(key)} from '{step}', at every commit, for good?", abort=True, err=True)

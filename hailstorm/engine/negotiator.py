@@ -34,6 +34,7 @@ from hailstorm.engine.advance import Outcome, Work, whole_table
 from hailstorm.engine.delivery.courier import retry_wait
 from hailstorm.engine.delivery.deliverer import Deliverer
 from hailstorm.engine.delivery.outbox import LedgerOutbox
+from hailstorm.engine.delivery.renamed import hand_over, let_go
 from hailstorm.engine.plan.compiler import compile_topology
 from hailstorm.engine.plan.flow import type_text
 from hailstorm.engine.plan.needs import Found
@@ -52,6 +53,7 @@ from hailstorm.engine.ticks.journeys import Journeys
 from hailstorm.engine.ticks.letters import merged_letters
 from hailstorm.engine.ticks.logs import Choice, Logs, Rosters
 from hailstorm.engine.ticks.pacing import LONGEST_IDLE_SECONDS, PREPARED, RESIDENT, Pace, idle_wait, way_name
+from hailstorm.engine.ticks.renaming import describe_renamed, renames
 from hailstorm.engine.ticks.replacing import Replacement
 from hailstorm.engine.ticks.times import Times
 from hailstorm.engine.tolerance import Tolerance
@@ -59,6 +61,7 @@ from hailstorm.errors import TransientLogError
 from hailstorm.faults import fault
 from hailstorm.ledger.commit import JOINED, RESENT, DataFile
 from hailstorm.ledger.ledger import Ledger
+from hailstorm.ledger.renaming import Names, move_published
 from hailstorm.ledger.runs import write_rows
 from hailstorm.spouts.source import Followed
 from hailstorm.topology.schema import Column, Schema
@@ -172,8 +175,11 @@ class Negotiator:
         if reading and plan.tasks == PREPARED:
             Found(plan.can_be_resident, plan.needs).leave(self.ledger.cache.folder)
         found = evolution(self.topology, self.ledger.head, plan.key_types)
-        self._notes = found.describe()
+        self._notes = (*self._notes, *found.describe())
         require_consent(self.topology, found, self._accept, () if replacement is None else replacement.steps)
+        if found.renamed:
+            self._rename(found.renamed)
+            found = evolution(self.topology, self.ledger.head, plan.key_types)
         if found.any or not self.ledger.head.commit:
             self._committer.evolution(plan, found, look, replacement)
             self._recent = ()  # other code: what failed before says nothing of it
@@ -184,8 +190,7 @@ class Negotiator:
                 self._committer.beginnings(look)
         if replacement is not None:
             self.ledger.store.delete_folder(replacement.folder)
-        # Only Spark knows the types of what an SQL step selects; by now it has told them.
-        self._sinks = [replace(sink, schema=_schema(plan.schemas[sink.inputs[0]])) for sink in self._sinks]
+        self._sinks = self._typed_sinks(plan)
         self._beside = _Beside(
             Deliverer(self.topology.name, self._sinks, self._outbox, self.settings),
             Housekeeper(self.ledger, self.settings.publish_every, self.settings.tiers, self.settings.history_limit),
@@ -198,6 +203,25 @@ class Negotiator:
         if reading:
             self._resident()  # it starts while the first ticks are run
         self._enter(State.CHOOSING)
+
+    def rename(self) -> None:
+        """Let the ledger know the names of now. `start` does so by itself; whoever makes state before that (a second
+        run over the logs) needs them first."""
+        if names := renames(self.topology, self.ledger.head):
+            self._notes = describe_renamed(names)
+            self._rename(names)
+
+    def _typed_sinks(self, plan: Plan) -> list[Sink]:
+        """Only Spark knows the types of what an SQL step selects; a plan has them."""
+        return [replace(sink, schema=_schema(plan.schemas[sink.inputs[0]])) for sink in self._sinks]
+
+    def _rename(self, names: Names) -> None:
+        """One commit: state, coverage, letters and cursors go on under other names."""
+        plan = self.plan(self._pace.ways[0])
+        hand_over(self.topology.name, self._typed_sinks(plan), names, self.ledger, self._outbox, self.settings)
+        made = self._committer.renaming(plan, names)
+        move_published(self.ledger.store, names)
+        let_go(names, self.ledger, made.commit)
 
     def run(
         self,

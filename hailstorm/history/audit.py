@@ -158,9 +158,14 @@ class Audit:
         for commit in self.ledger.commits():
             if commit.commit > self.at.commit:
                 break
-            if step in (commit.fingerprints or {}):
+            if self._names_of(step).intersection(commit.fingerprints or {}):
                 return self.ledger.at(commit.commit) if commit.covers_from == commit.commit else Live()
         raise self._unknown_cut(step, "")
+
+    def _names_of(self, step: str) -> set[str]:
+        """The name of a step, and those that it had before it was renamed."""
+        shape = self.at.steps.get(step)
+        return {step, *(former.name for former in (shape.formerly if shape else ()))}
 
     def _ticks(self, step: str, base: Live, why: str) -> tuple[Tick, ...]:
         ticks: list[Tick] = []
@@ -169,7 +174,8 @@ class Audit:
             if not one.is_passable:
                 raise LedgerError(
                     72,
-                    f"'{step}' is computed tick by tick, and commit {one.commit.commit} is a {one.commit.reason}",
+                    f"'{step}' is computed tick by tick, and commit {one.commit.commit} is, or stands for, a "
+                    f"{one.commit.changes_otherwise}",
                     hint=f"Begin after it: --from {one.commit.commit}",
                 )
             if not one.exact or one.commit.covers_from != reached + 1:
@@ -207,7 +213,8 @@ class Audit:
                 self.tell(f"comparing {step}")
                 tolerances = estimates(self.topology, step)
                 states = State(self.ledger, self.at, step), State(scratch, scratch.head, step)
-                compared = compare_states(*states, tolerances, self.keys, erased_hashes(self.ledger.store, step))
+                erased = erased_hashes(self.ledger.store, self._names_of(step))
+                compared = compare_states(*states, tolerances, self.keys, erased)
                 yield Audited(step, compared, group.by, tuple(tolerances), notes)
 
     def _begun(self, group: _Group, part: Topology) -> Live:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -76,9 +76,9 @@ class _Eraser:
 
     def state(self) -> None:
         """Every run of the step's tables that some kept commit names."""
-        tables = {self.step, *self.ledger.newest().steps[self.step].tables}
-        for table, run in _runs(self.ledger, tables):
-            count = self._file(run_name(table, run.id), run.sums, self._holds, is_step=table == self.step)
+        names = _names_of(self.ledger.newest(), self.step)
+        for table, run in _runs(self.ledger, _tables_of(self.ledger.newest(), self.step)):
+            count = self._file(run_name(table, run.id), run.sums, self._holds, is_step=table in names)
             if count:
                 self.report.state[table] = self.report.state.get(table, 0) + count
 
@@ -137,7 +137,7 @@ def erase(ledger: Ledger, step: str, wanted: Mapping[str, pa.Array], dry_run: bo
     """
     head = ledger.newest()
     if step not in head.steps:
-        raise no_such_step(step, head)
+        raise no_such_step(step, head, head)
     if not is_folder(ledger.address):
         raise LedgerError(
             50,
@@ -165,7 +165,7 @@ def erase(ledger: Ledger, step: str, wanted: Mapping[str, pa.Array], dry_run: bo
             name = f"{FOLDER}/{uuid.uuid4().hex}.json"
             ledger.store.put(name, encode(mark))
             # Before a file is replaced: a copy of it that outlived a crash would bring the key back.
-            _remove_copies(ledger, {step, *head.steps[step].tables})
+            _remove_copies(ledger, _tables_of(head, step))
         eraser.state()
         eraser.outboxes()
         eraser.letters()
@@ -202,9 +202,20 @@ def unfinished_erasures(store: Store) -> list[tuple[str, Erasure]]:
     return [(name, one) for name, one in erasures(store) if not one.finished]
 
 
-def erased_hashes(store: Store, step: str) -> set[int]:
-    """The hashes of keys of a step that were erased: what a recomputation has and the state has not."""
-    return {hash_ for _, one in erasures(store) if one.step == step for hash_ in one.hashes}
+def erased_hashes(store: Store, names: Container[str]) -> set[int]:
+    """The hashes of keys of a step that were erased: what a recomputation has and the state has not. `names` are all
+    that the step has had."""
+    return {hash_ for _, one in erasures(store) if one.step in names for hash_ in one.hashes}
+
+
+def _names_of(head: Live, step: str) -> set[str]:
+    return {step, *(former.name for former in head.steps[step].formerly)}
+
+
+def _tables_of(head: Live, step: str) -> set[str]:
+    """The tables of state of a step, also under the names that it had: history has those."""
+    tables = {step, *head.steps[step].tables}
+    return {name + table.removeprefix(step) for name in _names_of(head, step) for table in tables}
 
 
 def _runs(ledger: Ledger, tables: set[str]) -> Iterator[tuple[str, Run]]:

@@ -158,4 +158,6 @@ def test_importing_a_test_changes_no_other_module() -> None:
         for node in ast.parse(module.read_text()).body:
             targets = node.targets if isinstance(node, ast.Assign) else []
             changed = [one for target in targets for one in ast.walk(target) if isinstance(one, ast.Attribute)]
-            assert not changed, f"{module.relative_to(tests)}:{node.lineno} belongs under `if __name__`, or in a fixture"
+            assert not changed, (
+                f"{module.relative_to(tests)}:{node.lineno} belongs under `if __name__`, or in a fixture"
+            )
