@@ -24,7 +24,7 @@ from hailstorm.errors import LedgerError, suggestion
 from hailstorm.history.committed import committed_between, holes_of, without
 from hailstorm.history.comparing import PRESENCE, SKETCHES, Comparison, KeyRange, Tolerances, compare_states
 from hailstorm.history.cut import depends_on_cut
-from hailstorm.history.erase import erased_hashes
+from hailstorm.history.erase import erased_hashes, erased_records
 from hailstorm.history.rerun import Rerun, Tell, Tick, silent
 from hailstorm.history.scratch import scratch_ledger
 from hailstorm.ledger.ledger import Ledger
@@ -208,7 +208,7 @@ class Audit:
             for number, tick in enumerate(ticks, 1):
                 self.tell(f"computing {', '.join(group.steps)}: {number:,} of {len(ticks):,}")
                 rerun.tick(tick, excluded=excluded)
-            notes = self._letters_that_differ(part, scratch)
+            notes = (*self._letters_that_differ(part, scratch), *self._erased_from_logs(part))
             for step in group.steps:
                 self.tell(f"comparing {step}")
                 tolerances = estimates(self.topology, step)
@@ -290,6 +290,15 @@ class Audit:
             ),
             *(f"{n:,} rows fail in '{step}' with the code of now, and are no dead letters" for step, n in fail.items()),
         )
+
+    def _erased_from_logs(self, part: Topology) -> Iterator[str]:
+        spouts = {step.name for step in part.steps if isinstance(step, Spout)}
+        for spout, count in erased_records(self.ledger.store).items():
+            if spout in spouts:
+                yield (
+                    f"{count:,} records of '{spout}' were erased from its log: what they were in besides the keys that "
+                    "were erased is in the state, and cannot be computed again"
+                )
 
 
 def estimates(topology: Topology, step: str) -> Tolerances:

@@ -16,7 +16,7 @@ import json
 import os
 import uuid
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -76,8 +76,9 @@ class Log:
             check_range(f"the log {self.path}", partition, place, end, *_bounds(segments))
             try:
                 for batch in _batches(folder, segments, place, end):
-                    place += len(batch)
+                    place = batch.column(0)[-1].as_py() + 1
                     yield batch
+                place = end  # what is left was erased
             except FileNotFoundError:
                 # A roll-up merged the segment away between the listing and its opening: the records are elsewhere.
                 continue
@@ -189,6 +190,15 @@ class Log:
                 with _as_log_error(f"cannot remove records of {self.path}"):
                     folder.keep_from(max(limits))
 
+    def erase(self, holds: Callable[[pa.Table], pa.Array], dry_run: bool = False) -> dict[int, list[int]]:
+        """Erase the records for which `holds` is true: it gets rows (`offset`, `time`, `key`, `value`) of a segment.
+
+        Every other record keeps its offset. Which were erased, by partition; `dry_run` only says so.
+        """
+        with _as_log_error(f"cannot erase records of {self.path}"):
+            found = {p: self._folder(p).erase(holds, dry_run) for p in range(self._partitions())}
+        return {partition: offsets for partition, offsets in found.items() if offsets}
+
     def info(self) -> dict[str, Any]:
         """What `hailstorm log info` shows: offsets, size and times by partition. Reads the first and last segment."""
         return {"log": self.path, "partitions": [self._about(p, s) for p, s in self._listing().items()]}
@@ -284,7 +294,9 @@ def _tables(folder: PartitionFolder, segments: list[Segment], start: int, end: i
                 first, last = max(start, place), min(end, place + count)
                 if first < last:
                     table = file.read_row_group(group, columns=RECORD.names, use_threads=False)
-                    yield table.slice(first - place, last - first).cast(RECORD)
+                    found = table.slice(first - place, last - first).cast(RECORD)
+                    erased = found["time"].null_count
+                    yield found.filter(pc.is_valid(found["time"])) if erased else found
                 place += count
 
 

@@ -7,8 +7,8 @@ Changes of the listing happen under an exclusive flock, and listing takes a shar
     .lock    guards the listing: held for a rename, not for the writing of data
     .merge   guards roll-up and retention, which are the only ones that remove segments
 
-A segment that lies within a longer one is left over from a roll-up that was killed, and is passed over.
-`Log` is the only caller.
+A segment that lies within a longer one is left over from a roll-up that was killed, and is passed over. A record that
+was erased is a row with nothing but its offset: places stay, and readers leave it out. `Log` is the only caller.
 """
 
 from __future__ import annotations
@@ -19,16 +19,18 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from hailstorm.errors import LogError
+from hailstorm.faults import fault
 from hailstorm.spouts.durable import sync
 from hailstorm.spouts.source import RECORD
 
@@ -113,6 +115,27 @@ class PartitionFolder:
                     if segment.start < offset:
                         (self.folder / segment.name).unlink()
             self._sync()
+
+    def erase(self, holds: Callable[[pa.Table], pa.Array], dry_run: bool = False) -> list[int]:
+        """Write every segment once more without the content of the records for which `holds` is true. Their offsets.
+
+        A segment is replaced as a whole, under its own name: killed half way, the rest is done by the next try.
+        """
+        gone: list[int] = []
+        with self._merging(wait=True):
+            if not dry_run:
+                self._remove_left_overs()  # they have the records, too
+            for segment in self.segments():
+                rows = self.read_segment(segment)
+                found = pc.and_(pc.is_valid(rows["time"].combine_chunks()), holds(rows))
+                if not pc.any(found).as_py():
+                    continue
+                gone += rows["offset"].filter(found).to_pylist()
+                if not dry_run:
+                    blank = [pc.if_else(found, pa.scalar(None, column.type), column) for column in rows.columns[1:]]
+                    self._publish(pa.table([rows["offset"], *blank], schema=rows.schema), segment, [])
+                    fault("during-erase")
+        return gone
 
     def read_segment(self, segment: Segment) -> pa.Table:
         return pq.read_table(self.folder / segment.name, use_threads=False, memory_map=True)

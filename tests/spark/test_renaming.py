@@ -233,12 +233,13 @@ def test_a_sink_goes_on_where_it_was_and_one_can_look_back_across_the_new_name(
         assert (driver.root / "ledger/delta/totals/_delta_log").exists()
         assert not (driver.root / "ledger/delta/counts").exists()
         assert not verify(driver.ledger).problems
-        audited = Audit(spark, driver.topology, driver.ledger, driver.ledger.newest()).run()
+        plain = new.with_steps(driver._fed_by_test)  # without the driver's own sinks, which came with the new names
+        audited = Audit(spark, plain, driver.ledger, driver.ledger.newest()).run()
         assert {one.step: (one.skipped, one.comparison.different) for one in audited} == {
             "totals": ("", 0),
             "all": ("", 0),
         }
-        replayed = Replay(spark, driver.topology, driver.ledger).run(driver.ledger.at(1), driver.ledger.head.commit)
+        replayed = Replay(spark, plain, driver.ledger).run(driver.ledger.at(1), driver.ledger.head.commit)
         assert replayed.commits >= 3
         assert not replayed.unlike
 
