@@ -31,7 +31,9 @@ RUN_POINTS = frozenset(
     }
 )
 # What commands pass when somebody asks for them.
-COMMAND_POINTS = frozenset({"after-snapshot", "during-export", "during-import", "during-erase", "after-erase"})
+COMMAND_POINTS = frozenset(
+    {"after-snapshot", "during-export", "during-import", "during-erase", "after-erase", "after-release"}
+)
 FAULT_POINTS = RUN_POINTS | COMMAND_POINTS
 
 _passes: Counter[str] = Counter()

@@ -46,15 +46,13 @@ def diff(
       hailstorm diff app.py counts latest-5 --key rain --json
       hailstorm diff app.py counts 2026-01-31T09:00 2026-01-31T10:00 --output hour.parquet
     """
-    from hailstorm.history.diff import Diff
+    from hailstorm.history.diff import Diff, refuse_unknown
     from hailstorm.ledger.ledger import Ledger
-    from hailstorm.ledger.reader import no_such_step
 
     form = chosen_format(format, output, json)
     ledger = Ledger(find_ledger(target))
     with states_of(target, ledger, (a, b), step) as (one, other):
-        if step not in {*one.live.steps, *other.live.steps}:
-            raise no_such_step(step, other.live)
+        refuse_unknown(step, one.live, other.live, ledger.head)
         found = Diff(one, other)
         rows = found.of_keys(parsed_keys(found.shape.key, key, found.key_types())) if key else found.arrow()
     if where is not None:

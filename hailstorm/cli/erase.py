@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hailstorm.cli.output import JsonOption, err, out, print_json
 from hailstorm.cli.rows import parsed_keys
-from hailstorm.cli.target import TargetArgument, find_ledger
+from hailstorm.cli.target import TargetArgument, find_ledger, is_app, load_app
+from hailstorm.errors import UsageError
+
+if TYPE_CHECKING:
+    from hailstorm.spouts.log import Log
 
 
 def erase(
@@ -18,6 +22,9 @@ def erase(
     key: Annotated[
         list[str], typer.Option(metavar="K", help="The key: user=ada, or ada when there is one key column.")
     ],
+    logs: Annotated[
+        bool, typer.Option("--logs", help="Also erase its records from embedded logs. TARGET must be the app.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be erased.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     json: JsonOption = False,
@@ -25,12 +32,15 @@ def erase(
     """Remove a key from a step: from its state at every commit, from outboxes and from dead letters.
 
     It cannot be undone. The topology must not be running. A key of which only some columns are named is erased
-    with all values of the others (all windows of a user, say). What else may hold the key is named.
+    with all values of the others (all windows of a user, say). What else may hold the key is named. With --logs the
+    embedded logs above the step lose the records that are JSON objects with the key as a field; others keep their
+    offsets.
 
     \b
     Examples:
       hailstorm erase app.py accounts --key user=ada --dry-run
       hailstorm erase app.py accounts --key user=ada --yes
+      hailstorm erase app.py accounts --key user=ada --logs --yes
     """
     from hailstorm.history.erase import erase as erased
     from hailstorm.ledger.ledger import Ledger
@@ -39,17 +49,19 @@ def erase(
     ledger = Ledger(find_ledger(target))
     shape = ledger.head.steps.get(step)
     if shape is None:
-        raise no_such_step(step, ledger.head)
+        raise no_such_step(step, ledger.head, ledger.head)
     wanted = parsed_keys(shape.key, key, State(ledger, ledger.head, step).key_types())
     if not (dry_run or yes):
-        typer.confirm(f"Erase {', '.join(key)} from '{step}', at every commit, for good?", abort=True, err=True)
-    report = erased(ledger, step, wanted, dry_run)
+        also = ", and from its logs" if logs else ""
+        typer.confirm(f"Erase {', '.join(key)} from '{step}', at every commit{also}, for good?", abort=True, err=True)
+    report = erased(ledger, step, wanted, dry_run, _logs_above(target, step) if logs else {})
     if json:
         print_json(asdict(report))
         return
     does = "would be" if dry_run else "were"
     places = [*report.state.items(), *((f"outbox of {sink}", rows) for sink, rows in report.outboxes.items())]
     places += [("dead letters", report.letters)] if report.letters else []
+    places += [(f"log of {spout}", records) for spout, records in report.logs.items() if records]
     for place, rows in places:
         out.print(f"{place}: {rows:,} rows {does} erased", markup=False)
     if not places:
@@ -58,3 +70,16 @@ def erase(
         out.print(f"the published table delta/{step} {'would be' if dry_run else 'was'} removed; the next run makes it")
     for sentence in report.elsewhere:
         err.print(sentence, markup=False)
+
+
+def _logs_above(target: str, step: str) -> dict[str, Log]:
+    """The embedded logs that the step is made of, by spout."""
+    from hailstorm.spouts.log import Log
+    from hailstorm.topology.step import Spout
+
+    if not is_app(target):
+        hint = f"Name the app: hailstorm erase app.py {step} --key ... --logs"
+        raise UsageError(114, "--logs needs the app: a ledger does not know where its logs are", hint=hint)
+    topology = load_app(target).topology
+    spouts = [one for one in topology.only([step]).steps if isinstance(one, Spout)]
+    return {one.name: one.source.resolve(topology.folder) for one in spouts if isinstance(one.source, Log)}

@@ -66,7 +66,7 @@ def _changes(topology: Topology, ledger: str | None, app: str) -> tuple[StepChan
     return planned_changes(topology, opened, compile_topology(spark, topology, tasks=1))
 
 
-_SIGNS = {"unchanged": " ", "added": "+", "removed": "-", "changed": "~", "returned": "~"}
+_SIGNS = {"unchanged": " ", "renamed": "~", "added": "+", "removed": "-", "changed": "~", "returned": "~"}
 
 
 def _show(one: StepChange) -> None:

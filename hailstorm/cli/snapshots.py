@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,6 +19,7 @@ from hailstorm.errors import UsageError
 if TYPE_CHECKING:
     from hailstorm.history.exporting import Contents, Progress
     from hailstorm.history.snapshots import NamedCommit
+    from hailstorm.ledger.ledger import Ledger
 
 MAKE = "make"
 
@@ -151,23 +153,65 @@ def snapshots(target: TargetArgument, json: JsonOption = False) -> None:
     print_rows(columns, ({**row, "bytes": decimal(row["bytes"]), "alone": decimal(row["alone"])} for row in rows))
 
 
-def release(target: TargetArgument, name: NameArgument, json: JsonOption = False) -> None:
-    """Let a snapshot go: its commit is kept only as long as the setting retention says.
+def release(
+    target: TargetArgument,
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A snapshot.")] = None,
+    step: Annotated[
+        str | None, typer.Option(metavar="STEP", help="Let the state of a step go that was removed from the topology.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Let a snapshot go, or with --step the state of a step that was removed.
+
+    A snapshot's commit is kept from then on only as long as the setting retention says. The state of a step that was
+    removed stays, so that the step can come back, until it is released: then it is in no new commit, and its files go
+    with the older commits that name them. The topology must not be running then.
 
     \b
     Examples:
       hailstorm release app.py before-the-deploy
+      hailstorm release app.py --step old_counts --dry-run
+      hailstorm release app.py --step old_counts --yes
     """
     from hailstorm.history.snapshots import release_snapshot
     from hailstorm.ledger.ledger import Ledger
 
+    if (name is None) == (step is None):
+        hint = "hailstorm release TARGET NAME lets a snapshot go, hailstorm release TARGET --step STEP a step's state."
+        raise UsageError(113, "release takes the name of a snapshot, or --step", hint=hint)
     path = find_ledger(target)
+    if step is not None:
+        _release_state(Ledger(path), step, dry_run, yes, json)
+        return
+    assert name is not None
     with plain_write_errors(Path(path)):
         gone = release_snapshot(Ledger(path), name)
     if json:
         print_json({"snapshot": name, "commit": gone.commit})
     else:
         out.print(f"released {name}: commit {gone.commit} goes as the setting retention says")
+
+
+def _release_state(ledger: Ledger, step: str, dry_run: bool, yes: bool, json: bool) -> None:
+    from hailstorm.ledger.lease import Lease
+    from hailstorm.ledger.releasing import releasable, release_state
+
+    kept = releasable(ledger.head, step)
+    what = f"the state of '{step}': about {kept.rows:,} rows in {kept.runs:,} runs, {decimal(kept.bytes)}"
+    commit = None
+    if not dry_run:
+        if not yes:
+            typer.confirm(f"Release {what}?", abort=True, err=True)
+        with plain_write_errors(Path(ledger.address)), Lease(ledger.store).held():
+            commit = release_state(ledger, step).commit
+    if json:
+        print_json({**asdict(kept), "commit": commit})
+    elif commit is None:
+        out.print(f"would release {what}", markup=False)
+    else:
+        out.print(f"released {what}. Commit {commit} is without it; older ones go as retention says", markup=False)
 
 
 def _refuse_address(place: str) -> None:

@@ -72,7 +72,7 @@ def state(
     ledger = Ledger(find_ledger(target))
     with states_of(target, ledger, (at,), step, open_) as (found,):
         if step not in found.live.steps:
-            raise no_such_step(step, found.live)
+            raise no_such_step(step, found.live, ledger.head)
         shape = found.live.steps[step]
         keys = parsed_keys(shape.key, key, found.key_types()) if key else {}
         order = None if shape.order or history else shape.key

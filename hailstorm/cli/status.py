@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +47,10 @@ def status(target: TargetArgument, json: JsonOption = False) -> None:
 
 
 def status_of(reader: LedgerReader, ledger: str | Path, app: App | None) -> dict[str, Any]:
-    """What scripts rely on: these fields, and `skipped` and `holes` where records were not read."""
+    """What scripts rely on: these fields, `skipped` and `holes` where records were not read, and `kept` where there is
+    state of steps that were removed."""
+    from hailstorm.ledger.releasing import kept_states
+
     live = reader.live()
     unread = {"skipped": live.skipped, "holes": live.holes}
     return {
@@ -60,6 +64,7 @@ def status_of(reader: LedgerReader, ledger: str | Path, app: App | None) -> dict
         "late": live.late,
         "recent": _recent(live.recent),
         **{name: found for name, found in unread.items() if found},
+        **({"kept": [asdict(one) for one in kept]} if (kept := kept_states(live)) else {}),
     }
 
 
@@ -159,6 +164,13 @@ def _show(found: dict[str, Any], reader: LedgerReader, app: App | None) -> None:
         for name, shape in live.steps.items()
     ]
     print_rows(("step", "kind", "runs", "rows", "size"), sizes)
+    for kept in found.get("kept", ()):
+        err.print(
+            f"'{kept['step']}' was removed, and its state is kept: {decimal(kept['bytes'])}. "
+            f"To let it go: hailstorm release TARGET --step {kept['step']}",
+            style="yellow",
+            markup=False,
+        )
     for spout, partitions in live.holes.items():
         for partition, ranges in partitions.items():
             lost = ", ".join(f"{hole.start} to {hole.end - 1}" for hole in ranges)

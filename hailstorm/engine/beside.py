@@ -55,7 +55,7 @@ class Beside:
         self._spark, self._ledger, self._plan = spark, ledger, plan
         self._committer, self._now = committer, now
         self._outbox_limit = settings.outbox_limit
-        self.sinks = [_typed(step, plan) for step in topology.steps if isinstance(step, Sink)]
+        self.sinks = typed_sinks(topology, plan)
         self.deliverer = Deliverer(topology.name, self.sinks, outbox, settings)
         # Tasks on other machines merge what is large: the driver would have to read all of it over the network.
         far = None if is_on_this_machine(spark) else MergeInTasks(spark, ledger.store.address, ledger.id)
@@ -124,7 +124,12 @@ class Beside:
         return (write_rows(self._ledger.store, f"outbox/{sink}", none, self._ledger.stamp),)
 
 
-def _typed(sink: Sink, plan: Plan) -> Sink:
-    """Only Spark knows the types of what an SQL step selects; with a plan it has told them."""
-    fields = from_arrow_schema(plan.schemas[sink.inputs[0]]).fields
-    return replace(sink, schema=Schema(tuple(Column(field.name, type_text(field.dataType)) for field in fields)))
+def typed_sinks(topology: Topology, plan: Plan) -> list[Sink]:
+    """The sinks with the types of what they get. Of what an SQL step selects only Spark knows them, and so a plan."""
+    sinks = [step for step in topology.steps if isinstance(step, Sink)]
+    return [replace(sink, schema=_schema(plan.schemas[sink.inputs[0]])) for sink in sinks]
+
+
+def _schema(columns: pa.Schema) -> Schema:
+    fields = from_arrow_schema(columns).fields
+    return Schema(tuple(Column(field.name, type_text(field.dataType)) for field in fields))

@@ -29,8 +29,9 @@ from pyspark.sql import SparkSession
 from hailstorm.clock.clock import Clock, Interval
 from hailstorm.engine.account import Account
 from hailstorm.engine.advance import Outcome, Work
-from hailstorm.engine.beside import Beside
+from hailstorm.engine.beside import Beside, typed_sinks
 from hailstorm.engine.delivery.outbox import LedgerOutbox
+from hailstorm.engine.delivery.renamed import hand_over, let_go
 from hailstorm.engine.plan.needs import Found
 from hailstorm.engine.plan.plan import Plan
 from hailstorm.engine.progress import OnProgress, Retried, Summary, ignore_progress
@@ -46,12 +47,14 @@ from hailstorm.engine.ticks.evolution import evolution, require_consent
 from hailstorm.engine.ticks.logs import Choice, Logs, Look
 from hailstorm.engine.ticks.pacing import PREPARED, RESIDENT, Pace, ways_called
 from hailstorm.engine.ticks.plans import Made, Plans
+from hailstorm.engine.ticks.renaming import describe_renamed, renames
 from hailstorm.engine.ticks.replacing import Replacement
 from hailstorm.engine.ticks.resting import Resting
 from hailstorm.engine.tolerance import Tolerance
 from hailstorm.errors import TransientLogError
 from hailstorm.faults import fault
 from hailstorm.ledger.ledger import Ledger
+from hailstorm.ledger.renaming import Names, move_published
 from hailstorm.topology.settings import Settings
 from hailstorm.topology.topology import Topology
 
@@ -164,8 +167,11 @@ class Negotiator:
     def _go_on_with(self, plan: Plan, look: Look | None, replacement: Replacement | None) -> None:
         """Commit what is different from the run before, if the user consents to it."""
         found = evolution(self.topology, self.ledger.head, plan.key_types)
-        self.account.notes = found.describe()
+        self.account.notes = (*self.account.notes, *found.describe())
         require_consent(self.topology, found, self._accept, () if replacement is None else replacement.steps)
+        if found.renamed:
+            self._rename(found.renamed)
+            found = evolution(self.topology, self.ledger.head, plan.key_types)
         if found.any or not self.ledger.head.commit:
             self._committer.evolution(plan, found, look, replacement)
             self._recent = ()  # other code: what failed before says nothing of it
@@ -176,6 +182,21 @@ class Negotiator:
                 self._committer.beginnings(look)
         if replacement is not None:
             self.ledger.store.delete_folder(replacement.folder)
+
+    def rename(self) -> None:
+        """Let the ledger know the names of now. `start` does so by itself; whoever makes state before that (a second
+        run over the logs) needs them first."""
+        if names := renames(self.topology, self.ledger.head):
+            self.account.notes = describe_renamed(names)
+            self._rename(names)
+
+    def _rename(self, names: Names) -> None:
+        """One commit: state, coverage, letters and cursors go on under other names."""
+        plan = self.plan(self._pace.ways[0])
+        hand_over(self.topology.name, typed_sinks(self.topology, plan), names, self.ledger, self._outbox, self.settings)
+        made = self._committer.renaming(plan, names)
+        move_published(self.ledger.store, names)
+        let_go(names, self.ledger, made.commit)
 
     def run(
         self,

@@ -68,6 +68,8 @@ def run_topology(
     run = running(topology, ledger, options, master, conf, accept, on_progress, until, on_data_loss, waits)
     # Twice, because Spark takes SIGINT for itself while it starts.
     with _stopping_on_signals(stop), suppress(StoodDownError), run as (negotiator, target), _stopping_on_signals(stop):
+        if first is not None:
+            negotiator.rename()
         negotiator.start(replacement=None if first is None else first(negotiator))
         return negotiator.run(target, stop, complete, None if between is None else between(negotiator))
     address = str(topology.ledger_address(ledger))

@@ -24,7 +24,7 @@ from hailstorm.errors import LedgerError, suggestion
 from hailstorm.history.committed import committed_between, holes_of, without
 from hailstorm.history.comparing import PRESENCE, SKETCHES, Comparison, KeyRange, Tolerances, compare_states
 from hailstorm.history.cut import depends_on_cut
-from hailstorm.history.erase import erased_hashes
+from hailstorm.history.erase import erased_hashes, erased_records
 from hailstorm.history.rerun import Rerun, Tell, Tick, silent
 from hailstorm.history.scratch import scratch_ledger
 from hailstorm.ledger.ledger import Ledger
@@ -158,9 +158,14 @@ class Audit:
         for commit in self.ledger.commits():
             if commit.commit > self.at.commit:
                 break
-            if step in (commit.fingerprints or {}):
+            if self._names_of(step).intersection(commit.fingerprints or {}):
                 return self.ledger.at(commit.commit) if commit.covers_from == commit.commit else Live()
         raise self._unknown_cut(step, "")
+
+    def _names_of(self, step: str) -> set[str]:
+        """The name of a step, and those that it had before it was renamed."""
+        shape = self.at.steps.get(step)
+        return {step, *(former.name for former in (shape.formerly if shape else ()))}
 
     def _ticks(self, step: str, base: Live, why: str) -> tuple[Tick, ...]:
         ticks: list[Tick] = []
@@ -169,7 +174,8 @@ class Audit:
             if not one.is_passable:
                 raise LedgerError(
                     72,
-                    f"'{step}' is computed tick by tick, and commit {one.commit.commit} is a {one.commit.reason}",
+                    f"'{step}' is computed tick by tick, and commit {one.commit.commit} is, or stands for, a "
+                    f"{one.commit.changes_otherwise}",
                     hint=f"Begin after it: --from {one.commit.commit}",
                 )
             if not one.exact or one.commit.covers_from != reached + 1:
@@ -202,12 +208,13 @@ class Audit:
             for number, tick in enumerate(ticks, 1):
                 self.tell(f"computing {', '.join(group.steps)}: {number:,} of {len(ticks):,}")
                 rerun.tick(tick, excluded=excluded)
-            notes = self._letters_that_differ(part, scratch)
+            notes = (*self._letters_that_differ(part, scratch), *self._erased_from_logs(part))
             for step in group.steps:
                 self.tell(f"comparing {step}")
                 tolerances = estimates(self.topology, step)
                 states = State(self.ledger, self.at, step), State(scratch, scratch.head, step)
-                compared = compare_states(*states, tolerances, self.keys, erased_hashes(self.ledger.store, step))
+                erased = erased_hashes(self.ledger.store, self._names_of(step))
+                compared = compare_states(*states, tolerances, self.keys, erased)
                 yield Audited(step, compared, group.by, tuple(tolerances), notes)
 
     def _begun(self, group: _Group, part: Topology) -> Live:
@@ -283,6 +290,15 @@ class Audit:
             ),
             *(f"{n:,} rows fail in '{step}' with the code of now, and are no dead letters" for step, n in fail.items()),
         )
+
+    def _erased_from_logs(self, part: Topology) -> Iterator[str]:
+        spouts = {step.name for step in part.steps if isinstance(step, Spout)}
+        for spout, count in erased_records(self.ledger.store).items():
+            if spout in spouts:
+                yield (
+                    f"{count:,} records of '{spout}' were erased from its log: what they were in besides the keys that "
+                    "were erased is in the state, and cannot be computed again"
+                )
 
 
 def estimates(topology: Topology, step: str) -> Tolerances:

@@ -19,9 +19,6 @@ from hailstorm.ledger.commit import Commit
 from hailstorm.ledger.ledger import Ledger
 from hailstorm.ledger.live import Live
 
-# Commits that change states in another way than by reading records: a rerun cannot go through them.
-OTHERS = ("rewind", "backfill", "erase")
-
 
 @dataclass(frozen=True)
 class Committed:
@@ -34,7 +31,7 @@ class Committed:
     @property
     def is_passable(self) -> bool:
         """Whether running its ticks gives what it did."""
-        return self.commit.reason not in OTHERS and self.commit.rewound is None
+        return not self.commit.changes_otherwise
 
 
 def committed_between(ledger: Ledger, after: int, until: int) -> Iterator[Committed]:
@@ -95,7 +92,7 @@ def tick_of(commit: Commit) -> Tick:
     start, end = Clock.from_json(commit.start), Clock.from_json(commit.end)
     if commit.reason == "complete":
         return Tick(end, commit.now, start, kind="complete")
-    if commit.reason not in ("tick", *OTHERS) and not commit.first:
+    if commit.reason not in ("tick", "rewind", "backfill") and not commit.first:
         return Tick(end, commit.now, start, kind="nothing")
     whole = (Range(s, p, start.offset(s, p) or 0, last) for s, p, last in end if start.offset(s, p) is not None)
     holes = ((Range(s, int(p), h.start, h.end)) for s, row in commit.holes.items() for p, of in row.items() for h in of)

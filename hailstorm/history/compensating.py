@@ -74,14 +74,18 @@ class Compensation:
         return pa.concat_tables([read_table(store, file.path) for file in files]) if files else None
 
 
-def changed_keys(ledger: Ledger, head: Live, then: Live, table: str) -> Iterator[pa.Table]:
+def changed_keys(ledger: Ledger, head: Live, then: Live, table: str, was: str = "") -> Iterator[pa.Table]:
     """The keys of a table whose rows may differ between two moments, sorted by `_hash`, in pieces.
 
-    They are those of the runs that only one of the moments has.
+    They are those of the runs that only one of the moments has. `was` is what the table was called then, if that was
+    another name.
     """
+    was = was or table
     gone, back = changed_tables(head, then).get(table, ((), ()))
+    if was != table:
+        gone, back = head.runs.get(table, ()), then.runs.get(was, ())
     key = key_of(head, then, table)
-    opened = [ledger.cache.open(table, run) for run in (*gone, *back)]
+    opened = [*(ledger.cache.open(table, run) for run in gone), *(ledger.cache.open(was, run) for run in back)]
     for tables in hash_ranges(opened) if opened else ():
         named = [rows.select([HASH, *dict.fromkeys(key), DELETED]) for rows in tables]
         yield merge_runs(named, key, drop_deleted=False).select([HASH, *key])

@@ -26,8 +26,9 @@ from hailstorm.ledger.cache import OpenRun
 from hailstorm.ledger.commit import Run
 from hailstorm.ledger.equality import equal_values
 from hailstorm.ledger.ledger import Ledger
+from hailstorm.ledger.live import Live
 from hailstorm.ledger.lookup import look_up
-from hailstorm.ledger.reader import SHOWN, Rows, State, with_values
+from hailstorm.ledger.reader import SHOWN, Rows, State, no_such_step, with_values
 from hailstorm.ledger.runs import Hashes
 from hailstorm.topology.picture import html_table
 
@@ -142,6 +143,14 @@ class Diff(Rows):
         fields = [pa.field(name, types.get(name, pa.null())) for name in self._key]
         values = pa.struct([pa.field(name, pa.null()) for name in self.shape.values])
         return pa.schema([(KIND, pa.string()), *fields, (BEFORE, values), (AFTER, values)]).empty_table()
+
+
+def refuse_unknown(step: str, one: Live, other: Live, newest: Live) -> None:
+    """Raise when a step was at neither of two moments, or had another name at one of them: two moments of one name are
+    compared. A step that was not there yet has no rows."""
+    for live, there in ((one, other.steps), (other, one.steps)):
+        if step not in live.steps and (step not in there or step in newest.called_then(live.commit)):
+            raise no_such_step(step, live, newest)
 
 
 def _alike(

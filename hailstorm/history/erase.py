@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -38,8 +38,10 @@ from hailstorm.ledger.runs import parquet, parquet_without, run_name
 from hailstorm.ledger.stores import is_folder
 from hailstorm.ledger.stores.store import Store, read_table
 from hailstorm.ledger.sums import Sums
+from hailstorm.spouts.log import Log
 
 FOLDER = "erased"
+Offsets = dict[str, dict[str, tuple[int, ...]]]  # spout -> partition
 
 
 class Erasure(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +53,7 @@ class Erasure(msgspec.Struct, frozen=True, kw_only=True):
     commit: int
     at: str
     finished: bool = False
+    records: Offsets = {}  # that logs lose with the key
 
 
 @dataclass
@@ -60,6 +63,7 @@ class Report:
     state: dict[str, int] = field(default_factory=dict)  # rows, by table of state
     outboxes: dict[str, int] = field(default_factory=dict)  # rows, by sink
     letters: int = 0
+    logs: dict[str, int] = field(default_factory=dict)  # records, by spout
     files: int = 0
     published: bool = False  # the published table was removed; the next run makes it again
     elsewhere: list[str] = field(default_factory=list)
@@ -76,9 +80,9 @@ class _Eraser:
 
     def state(self) -> None:
         """Every run of the step's tables that some kept commit names."""
-        tables = {self.step, *self.ledger.newest().steps[self.step].tables}
-        for table, run in _runs(self.ledger, tables):
-            count = self._file(run_name(table, run.id), run.sums, self._holds, is_step=table == self.step)
+        names = _names_of(self.ledger.newest(), self.step)
+        for table, run in _runs(self.ledger, _tables_of(self.ledger.newest(), self.step)):
+            count = self._file(run_name(table, run.id), run.sums, self._holds, is_step=table in names)
             if count:
                 self.report.state[table] = self.report.state.get(table, 0) + count
 
@@ -95,6 +99,23 @@ class _Eraser:
     def letters(self) -> None:
         for file in _letters(self.ledger):
             self.report.letters += self._file(file.path, file.sums, self._letter_holds)
+
+    def logs(self, logs: Mapping[str, Log], dry_run: bool) -> Offsets:
+        """Records whose value is a JSON object with the key."""
+        texts = self._texts()
+
+        def holds(rows: pa.Table) -> pa.Array:
+            return pa.array([_says(value, texts) for value in rows.column("value").to_pylist()], pa.bool_())
+
+        found: Offsets = {}
+        for spout, log in logs.items():
+            erased = log.erase(holds, dry_run)
+            found[spout] = {str(partition): tuple(offsets) for partition, offsets in erased.items()}
+            self.report.logs[spout] = sum(map(len, erased.values()))
+        return found
+
+    def _texts(self) -> dict[str, set[str]]:
+        return {name: {str(value) for value in values.to_pylist()} for name, values in self.wanted.items()}
 
     def _file(self, name: str, sums: Sums | None, holds: Callable[[pa.Table], pa.Array], is_step: bool = False) -> int:
         """Write a file once more without the rows that hold the key. How many those were."""
@@ -125,19 +146,26 @@ class _Eraser:
             names = {field.name for field in row.type}
             if set(self.wanted) <= names:
                 found = _equal([(pc.struct_field(row, name), v) for name, v in self.wanted.items()], letters.num_rows)
-        texts = {name: {str(value) for value in values.to_pylist()} for name, values in self.wanted.items()}
+        texts = self._texts()
         said = [_says(raw, texts) for raw in letters.column("raw").to_pylist()]
         return pc.or_(found, pa.array(said, pa.bool_()))
 
 
-def erase(ledger: Ledger, step: str, wanted: Mapping[str, pa.Array], dry_run: bool = False) -> Report:
+def erase(
+    ledger: Ledger,
+    step: str,
+    wanted: Mapping[str, pa.Array],
+    dry_run: bool = False,
+    logs: Mapping[str, Log] | None = None,
+) -> Report:
     """Erase the keys of which each of these columns has one of its values. Raises LedgerInUseError while a run goes on.
 
-    `dry_run` changes nothing, and reports what it would.
+    `dry_run` changes nothing, and reports what it would. `logs` are embedded logs, by spout, that are to lose the
+    records that have the key as fields.
     """
     head = ledger.newest()
     if step not in head.steps:
-        raise no_such_step(step, head)
+        raise no_such_step(step, head, head)
     if not is_folder(ledger.address):
         raise LedgerError(
             50,
@@ -154,6 +182,8 @@ def erase(ledger: Ledger, step: str, wanted: Mapping[str, pa.Array], dry_run: bo
         hashes=tuple(int(one) for one in (np.zeros(0) if hashes is None else hashes)),
         commit=head.commit,
         at=datetime.now(UTC).isoformat(timespec="seconds"),
+        # Before anything goes: who finishes what was killed could not find them any more.
+        records=eraser.logs(logs or {}, dry_run=True),
     )
     with contextlib.ExitStack() as held:
         if not dry_run:
@@ -165,21 +195,25 @@ def erase(ledger: Ledger, step: str, wanted: Mapping[str, pa.Array], dry_run: bo
             name = f"{FOLDER}/{uuid.uuid4().hex}.json"
             ledger.store.put(name, encode(mark))
             # Before a file is replaced: a copy of it that outlived a crash would bring the key back.
-            _remove_copies(ledger, {step, *head.steps[step].tables})
+            _remove_copies(ledger, _tables_of(head, step))
         eraser.state()
         eraser.outboxes()
         eraser.letters()
+        if not dry_run:
+            eraser.logs(logs or {}, dry_run=False)
         report.published = bool(ledger.store.list(f"delta/{step}"))
         if not dry_run:
             ledger.store.delete_folder(f"delta/{step}")
             fault("after-erase")
-            known = eraser.hashes.union(mark.hashes)
+            known, records = eraser.hashes.union(mark.hashes), mark.records
             for other, unfinished in unfinished_erasures(ledger.store):
                 if (unfinished.step, unfinished.columns) == (step, mark.columns) and other != name:
                     known |= set(unfinished.hashes)
+                    records = _with_offsets(records, unfinished.records)
                     ledger.store.delete(other)
-            ledger.store.put(name, encode(msgspec.structs.replace(mark, finished=True, hashes=tuple(sorted(known)))))
-    report.elsewhere = list(_elsewhere(ledger, head, step, wanted))
+            done = msgspec.structs.replace(mark, finished=True, hashes=tuple(sorted(known)), records=records)
+            ledger.store.put(name, encode(done))
+    report.elsewhere = list(_elsewhere(ledger, head, step, wanted, report.logs))
     return report
 
 
@@ -202,9 +236,38 @@ def unfinished_erasures(store: Store) -> list[tuple[str, Erasure]]:
     return [(name, one) for name, one in erasures(store) if not one.finished]
 
 
-def erased_hashes(store: Store, step: str) -> set[int]:
-    """The hashes of keys of a step that were erased: what a recomputation has and the state has not."""
-    return {hash_ for _, one in erasures(store) if one.step == step for hash_ in one.hashes}
+def erased_hashes(store: Store, names: Container[str]) -> set[int]:
+    """The hashes of keys of a step that were erased: what a recomputation has and the state has not. `names` are all
+    that the step has had."""
+    return {hash_ for _, one in erasures(store) if one.step in names for hash_ in one.hashes}
+
+
+def _with_offsets(one: Offsets, other: Offsets) -> Offsets:
+    found: dict[str, dict[str, set[int]]] = {}
+    for offsets in (one, other):
+        for spout, row in offsets.items():
+            for partition, some in row.items():
+                found.setdefault(spout, {}).setdefault(partition, set()).update(some)
+    return {spout: {p: tuple(sorted(some)) for p, some in row.items()} for spout, row in found.items()}
+
+
+def erased_records(store: Store) -> dict[str, int]:
+    """By spout: how many records its log has lost by erasing."""
+    found: dict[str, int] = {}
+    for _, one in erasures(store):
+        for spout, row in one.records.items():
+            found[spout] = found.get(spout, 0) + sum(map(len, row.values()))
+    return found
+
+
+def _names_of(head: Live, step: str) -> set[str]:
+    return {step, *(former.name for former in head.steps[step].formerly)}
+
+
+def _tables_of(head: Live, step: str) -> set[str]:
+    """The tables of state of a step, also under the names that it had: history has those."""
+    tables = {step, *head.steps[step].tables}
+    return {name + table.removeprefix(step) for name in _names_of(head, step) for table in tables}
 
 
 def _runs(ledger: Ledger, tables: set[str]) -> Iterator[tuple[str, Run]]:
@@ -234,7 +297,9 @@ def _letters(ledger: Ledger) -> Iterator[DataFile]:
     yield from found.values()
 
 
-def _elsewhere(ledger: Ledger, head: Live, step: str, wanted: Mapping[str, pa.Array]) -> Iterator[str]:
+def _elsewhere(
+    ledger: Ledger, head: Live, step: str, wanted: Mapping[str, pa.Array], logs: Container[str]
+) -> Iterator[str]:
     """What else may hold the key, and what to do there."""
     for other, shape in sorted(head.steps.items()):
         state = State(ledger, head, other)
@@ -246,6 +311,9 @@ def _elsewhere(ledger: Ledger, head: Live, step: str, wanted: Mapping[str, pa.Ar
     for sink in sorted(head.sinks):
         yield f"sink {sink}: what was delivered is in its target"
     for spout in sorted(head.clock):
+        if spout in logs:
+            yield f"spout {spout}: records that do not have the key as a field of a JSON object were not looked for"
+            continue
         yield f"spout {spout}: its log has the records, and a rewind, a backfill or an audit reads them again"
 
 

@@ -17,7 +17,8 @@ from pyspark.sql import SparkSession
 
 from hailstorm.engine.run import resolved
 from hailstorm.engine.spark.session import start_session
-from hailstorm.errors import LedgerError
+from hailstorm.engine.ticks.renaming import renames
+from hailstorm.errors import LedgerError, RunError
 from hailstorm.history.audit import Audit, Audited
 from hailstorm.history.comparing import KeyRange
 from hailstorm.history.makers import Makers
@@ -42,6 +43,14 @@ def looking_back(topology: Topology, ledger: str | Path | None, tell: Tell) -> I
     """Open everything. Spark goes on afterwards: another look needs it again."""
     topology.validate()
     opened = Ledger(topology.ledger_address(ledger))
+    if names := renames(topology, opened.head):
+        name, old = next(iter(names.items()))
+        raise RunError(
+            66,
+            f"the code calls '{name}' what the ledger calls '{old}'",
+            at=topology.step(name).at,
+            hint="The next run lets the ledger know: hailstorm run APP. Or look back with the code of the last run.",
+        )
     tell("starting Spark")
     log = opened.cache.folder / "spark-history.log"
     yield LookingBack(start_session(f"hailstorm {topology.name}", log), resolved(topology), opened)

@@ -25,7 +25,7 @@ from hailstorm.engine.plan.compiler import compile_topology
 from hailstorm.engine.taps import tapped
 from hailstorm.engine.ticks.logs import Logs
 from hailstorm.errors import LedgerError
-from hailstorm.history.committed import OTHERS, committed_between
+from hailstorm.history.committed import committed_between
 from hailstorm.history.trace import Record
 from hailstorm.ledger.ledger import Ledger
 from hailstorm.ledger.live import Live
@@ -154,7 +154,11 @@ class Makers:
         start, end = self.base.position(), self.until.position()
         read = committed_between(self.ledger, self.base.commit, self.until.commit)
         only = [
-            part for one in read if one.commit.reason not in OTHERS for tick in one.ticks for part in tick.only or ()
+            part
+            for one in read
+            if one.commit.first or not one.commit.changes_otherwise
+            for tick in one.ticks
+            for part in tick.only or ()
         ]
         mine = tuple(part for part in dict.fromkeys(only) if part.spout in logs.sources)
         now = round(datetime.fromisoformat(self.until.at).timestamp() * 1_000_000)

@@ -23,7 +23,7 @@ import msgspec
 
 from hailstorm.clock.clock import Clock
 from hailstorm.errors import LedgerError, UsageError, WordError, suggestion
-from hailstorm.history.marks import Cut, cuts, newest_kept
+from hailstorm.history.marks import Cut, Kept, cuts, newest_kept
 from hailstorm.ledger.ledger import Ledger
 from hailstorm.ledger.live import Live
 from hailstorm.ledger.pins import read_snapshot, snapshot_names
@@ -157,9 +157,9 @@ def _of_commit(ledger: Ledger, number: int) -> Moment:
         if error.code != "HS-LED-032":
             raise
         # Thinned out, but its tick may still be known: then it can be had again from the kept commit before it.
-        base, _ = newest_kept(ledger, lambda kept: kept.commit < number)
+        base, after = newest_kept(ledger, lambda kept: kept.commit < number)
         ticks = cuts(ledger, base.commit, number)
-        if not ticks:
+        if not ticks or _changed_otherwise(ledger, after):
             raise
         return Moment(ledger.at(base.commit), ticks[-1].clock, ticks)
 
@@ -182,6 +182,14 @@ def _of_clock(ledger: Ledger, clock: Clock) -> Moment:
     base, after = newest_kept(ledger, lambda kept: clock.covers(kept.clock))
     if _same(base.clock, clock):
         return Moment(ledger.at(base.commit))
+    if why := _changed_otherwise(ledger, after):
+        assert after is not None
+        raise LedgerError(
+            76,
+            f"the clock {shown(clock)} lies between commits {base.commit} and {after.commit}, and so does a {why}",
+            hint="Ticks that are run again do not make up for that. The nearest moments that are kept: "
+            f"{base.commit} and {after.commit}.",
+        )
     between = cuts(ledger, base.commit, after.commit - 1) if after else ()
     return Moment(ledger.at(base.commit), clock, _leading(base.clock, between, clock))
 
@@ -200,12 +208,18 @@ def _of_time(ledger: Ledger, at: datetime) -> Moment:
         raise _before_history(ledger, at)
     if after is None or after.commit == base.commit + 1:
         return Moment(ledger.at(base.commit))
-    known = cuts(ledger, base.commit, after.commit - 1)
+    known = () if _changed_otherwise(ledger, after) else cuts(ledger, base.commit, after.commit - 1)
     if not known:
         remark = f"what was between commits {base.commit} and {after.commit} is not kept: this is commit {base.commit}"
         return Moment(ledger.at(base.commit), remark=remark)
     ticks = tuple(cut for cut in known if cut.now <= micros)
     return Moment(ledger.at(base.commit), ticks[-1].clock, ticks) if ticks else Moment(ledger.at(base.commit))
+
+
+def _changed_otherwise(ledger: Ledger, after: Kept | None) -> str:
+    """What is in a kept commit besides ticks, so that moments which it stands for cannot be had by running those."""
+    commit = None if after is None else ledger.read_commit(after.commit)
+    return "" if commit is None else commit.changes_otherwise
 
 
 def _same(one: Clock, other: Clock) -> bool:

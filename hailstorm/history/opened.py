@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from hailstorm.errors import UsageError
-from hailstorm.history.diff import Diff
+from hailstorm.history.diff import Diff, refuse_unknown
 from hailstorm.history.life import Life
 from hailstorm.history.moments import When, kept_moment
 from hailstorm.history.snapshots import NamedCommit, list_snapshots
@@ -45,14 +45,13 @@ class OpenLedger(LedgerReader):
         """A step's state at a moment. `open`: of windows, those that can still grow."""
         live = self.live(at)
         if step not in live.steps:
-            raise no_such_step(step, live)
+            raise no_such_step(step, live, self._ledger.newest())
         return State(self._ledger, live, step, open)
 
     def diff(self, step: str, a: When, b: When = None) -> Diff:
         """What changed in a step from one moment to another."""
         one, other = self.live(a), self.live(b)
-        if step not in {*one.steps, *other.steps}:
-            raise no_such_step(step, other)
+        refuse_unknown(step, one, other, self._ledger.newest())
         return Diff(State(self._ledger, one, step), State(self._ledger, other, step))
 
     def life(self, step: str, until: When = None, **key: Any) -> Life:

@@ -15,11 +15,13 @@ from hailstorm.errors import HailstormError
 from hailstorm.history.past import past_of, refuse_unfit
 from hailstorm.ledger.ledger import Ledger
 from hailstorm.ledger.live import Live
+from hailstorm.ledger.releasing import kept_states
+from hailstorm.ledger.renaming import under_names_of_now
 from hailstorm.topology.fingerprint import declared_parts
 from hailstorm.topology.step import Sink
 from hailstorm.topology.topology import Topology
 
-Change = Literal["unchanged", "added", "removed", "changed", "returned"]
+Change = Literal["unchanged", "renamed", "added", "removed", "changed", "returned"]
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,7 @@ class StepChange:
     parts: tuple[Part, ...] = ()
     remark: str = ""
     rows: int = 0  # of state, about
+    bytes: int = 0  # of the state of a step that is gone
     needs_word: bool = False
     choices: tuple[Choice, ...] = ()
 
@@ -71,12 +74,14 @@ class _Planning:
     found: Evolution
 
     def steps(self) -> Iterator[StepChange]:
-        head, found = self.ledger.head, self.found
+        found = self.found
+        head = under_names_of_now(self.ledger.head, found.renamed)
         new = declared_parts(self.topology)
         for step in self.topology.steps:
             name = step.name
             about = (name, step.kind, step.at.short)
             rows = rows_of_state(head, name)
+            was = f"it was called '{found.renamed[name]}'" if name in found.renamed else ""
             if name in found.added:
                 yield StepChange(*about, "added", remark=self._of_added(name), choices=tuple(self._past(name)))
             elif name in found.changed or name in found.returned or name in found.rekeyed or name in found.retyped:
@@ -84,14 +89,20 @@ class _Planning:
                 change: Change = "returned" if name in found.returned else "changed"
                 needs, remark = self._of_changed(name)
                 choices = tuple(self._words(name, needs))
-                yield StepChange(*about, change, parts, remark, rows, needs, choices)
+                remark = "; ".join(part for part in (was, remark) if part)
+                yield StepChange(*about, change, parts, remark, rows, needs_word=needs, choices=choices)
+            elif was:
+                goes_on = ": what it has, and how far it was delivered" if isinstance(step, Sink) else ": its state"
+                yield StepChange(*about, "renamed", remark=f"{was}{goes_on} goes on under the new name", rows=rows)
             else:
                 yield StepChange(*about, "unchanged", rows=rows)
-        for name in found.removed:
-            kind = head.declared.get(name, {}).get("kind", "")
-            rows = rows_of_state(head, name)
-            remark = "its state stays in the ledger, and stands still" if rows else ""
-            yield StepChange(name, kind, "", "removed", remark=remark, rows=rows)
+        away = [one.step for one in kept_states(head) if one.step not in (*found.removed, *new)]
+        for name in (*found.removed, *away):
+            known = head.steps.get(name)
+            kind = head.declared.get(name, {}).get("kind", known.kind if known else "")
+            rows, size = rows_of_state(head, name), bytes_of_state(head, name)
+            kept = f"its state stays in the ledger, and stands still: {size:,} bytes, until it is released"
+            yield StepChange(name, kind, "", "removed", remark=kept if rows else "", rows=rows, bytes=size)
 
     def _of_added(self, name: str) -> str:
         if isinstance(self.topology.step(name), Sink):
@@ -143,6 +154,12 @@ def rows_of_state(live: Live, step: str) -> int:
     """About how many rows of state a step has: rows that are out of date count until they are merged."""
     shape = live.steps.get(step)
     return sum(run.rows for table in (shape.tables if shape else ()) for run in live.runs.get(table, ()))
+
+
+def bytes_of_state(live: Live, step: str) -> int:
+    """How many bytes the runs of a step have."""
+    shape = live.steps.get(step)
+    return sum(run.bytes for table in (shape.tables if shape else ()) for run in live.runs.get(table, ()))
 
 
 def _parts(old: dict[str, str], new: dict[str, str]) -> Iterator[Part]:

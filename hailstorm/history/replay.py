@@ -126,14 +126,15 @@ class Replay:
         if step not in shape.tables:
             return []
         tolerances = estimates(self.topology, step)
+        called = self._called(step, commit)
         if len(one.ticks) > 1 or commit.first:  # what was between is not kept: compare what it came to
-            then = State(self.ledger, self.ledger.at(commit.commit), step)
+            then = State(self.ledger, self.ledger.at(commit.commit), called)
             compared = compare_states(then, State(scratch, scratch.head, step), tolerances)
         else:
             added = [run for outcome in outcomes if step in outcome.state for run in outcome.state[step].added]
-            kept = commit.state[step].added if step in commit.state and commit.reason != "compact" else ()
+            kept = commit.state[called].added if called in commit.state and commit.reason != "compact" else ()
             tables = (
-                _changed(self.ledger.store, step, (run.id for run in kept), shape),
+                _changed(self.ledger.store, called, (run.id for run in kept), shape),
                 _changed(scratch.store, step, (run.id for run in added), shape),
             )
             compared = compare_tables(*tables, shape.key, (*shape.values, _GONE), tolerances)
@@ -143,13 +144,18 @@ class Replay:
         return [Unlike(commit.commit, step, "state", compared.different, _whole(first, True), _whole(first, False))]
 
     def _of_outbox(self, commit: Commit, sink: str, outcomes: list[Outcome], store: Store) -> list[Unlike]:
-        files = commit.outbox.get(sink, ())
-        if sink in commit.whole or not all(map(self._is_there, files)):
+        called = self._called(sink, commit)
+        files = commit.outbox.get(called, ())
+        if called in commit.whole or not all(map(self._is_there, files)):
             return []
-        if not files and (commit.first or sink in commit.outboxes):  # delivered, and gone
+        if not files and (commit.first or called in commit.outboxes):  # delivered, and gone
             return []
         again = [file for outcome in outcomes for file in outcome.outbox.get(sink, ())]
         return _unlike_rows(commit.commit, sink, "outbox", _rows(self.ledger.store, files), _rows(store, again))
+
+    def _called(self, step: str, commit: Commit) -> str:
+        """The name that a step or a sink had at a commit."""
+        return self.ledger.newest().called_then(commit.commit).get(step, step)
 
     def _is_there(self, file: DataFile) -> bool:
         return self.ledger.store.exists(file.path)

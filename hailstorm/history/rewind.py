@@ -30,12 +30,14 @@ from hailstorm.engine.run import resolved, running
 from hailstorm.engine.ticks.evolution import evolution, require_consent
 from hailstorm.engine.ticks.logs import Logs, OnDataLoss
 from hailstorm.engine.ticks.pacing import PREPARED
+from hailstorm.engine.ticks.renaming import with_names_of_now
 from hailstorm.errors import LogError, RunError, TransientLogError
 from hailstorm.history.compensating import Compensation, changed_keys, difference, rows_of
 from hailstorm.history.moments import When, kept_moment
 from hailstorm.ledger.commit import Commit, SinkShape, StepShape
 from hailstorm.ledger.ledger import Ledger, next_commit
 from hailstorm.ledger.live import Live
+from hailstorm.ledger.renaming import moved
 from hailstorm.ledger.restoring import restored
 from hailstorm.spouts.source import holes
 from hailstorm.topology.fingerprint import fingerprint
@@ -64,13 +66,16 @@ class Rewinding:
 def look_back(topology: Topology, ledger: Ledger, to: When) -> Rewinding:
     """What a rewind would do. Changes nothing; may be asked while the topology runs."""
     head, then = ledger.newest(), kept_moment(ledger, to)
+    names = head.called_then(then.commit)
     sinks = [step for step in topology.steps if isinstance(step, Sink) and step.name in head.sinks]
     return Rewinding(
         head=head.commit,
         to=then.commit,
         at=then.at,
         records=_records(head, then),
-        keys={step: found for step in head.steps if (found := _changed(ledger, head, then, step))},
+        keys={
+            step: found for step in head.steps if (found := _changed(ledger, head, then, step, names.get(step, step)))
+        },
         letters=sum(file.rows for file in then.dead_letters) - sum(file.rows for file in head.dead_letters),
         tables=tuple(sink.name for sink in sinks if sink.is_table),
         streams=_streams(sinks, head, then),
@@ -102,6 +107,7 @@ def rewind_topology(
     """
     with running(topology, ledger, {}, master, conf, accept, on_progress) as (negotiator, _):
         opened = negotiator.ledger
+        negotiator.rename()
         found = look_back(negotiator.topology, opened, to)
         on_progress(Progress("starting", f"going back to commit {found.to}", commit=opened.head.commit))
         refuse_lost_records(negotiator.topology, opened, found.to, on_data_loss, accept)
@@ -124,7 +130,7 @@ def rewind(
     """Make the commit that goes back. Nobody else may be writing to the ledger; its head is what is gone back from."""
     head = ledger.head
     with ledger.pinned(to):
-        then = ledger.at(to)
+        then = _named_as_now(topology, ledger, head, to)
         if to == head.commit:
             raise RunError(
                 40, f"the ledger is at commit {to} already", hint="Name an earlier one: hailstorm commits APP"
@@ -148,6 +154,17 @@ def rewind(
         commit = next_commit(head, "rewind", ledger.epoch, now, **fields, outbox=outbox, sinks=shapes)
         ledger.commit(commit)
     return commit
+
+
+def _named_as_now(topology: Topology, ledger: Ledger, head: Live, to: int) -> Live:
+    """What was live then, under the names that the ledger's steps have now: a rewind takes no name back."""
+    names = head.called_then(to)
+    then = moved(ledger.store, ledger.at(to), names, ledger.stamp)
+    steps = {
+        name: msgspec.structs.replace(shape, formerly=head.steps[name].formerly) if name in head.steps else shape
+        for name, shape in then.steps.items()
+    }
+    return with_names_of_now(topology, msgspec.structs.replace(then, steps=steps), names) if names else then
 
 
 def refuse_lost_records(
@@ -200,13 +217,14 @@ def _records(head: Live, then: Live) -> dict[str, int]:
     }
 
 
-def _changed(ledger: Ledger, head: Live, then: Live, step: str) -> dict[str, int]:
-    """How many rows of a step's table the rewind brings back, changes and removes."""
-    shape = then.steps.get(step) or head.steps[step]
+def _changed(ledger: Ledger, head: Live, then: Live, step: str, was: str) -> dict[str, int]:
+    """How many rows of a step's table the rewind brings back, changes and removes. `was` is its name then."""
+    shape = then.steps.get(was) or head.steps[step]
     found = Counter[str]()
-    if step in shape.tables:
-        for keys in changed_keys(ledger, head, then, step):
-            before, after = (_shown(rows_of(ledger, live, step, keys), shape) for live in (head, then))
+    if was in shape.tables or step in shape.tables:
+        for keys in changed_keys(ledger, head, then, step, was):
+            sides = (rows_of(ledger, head, step, keys), rows_of(ledger, then, was, keys))
+            before, after = (_shown(rows, shape) for rows in sides)
             if (rows := difference(before, after, shape.key)) is not None:
                 found.update(rows.column(KIND).to_pylist())
     return dict(sorted(found.items()))

@@ -19,6 +19,7 @@ import msgspec
 from hailstorm.engine.place import SCRATCH
 from hailstorm.ledger.ledger import Ledger
 from hailstorm.ledger.live import Live
+from hailstorm.ledger.renaming import called_now, under_names_of_now
 from hailstorm.ledger.runs import run_name
 from hailstorm.ledger.stores import below, is_folder
 from hailstorm.ledger.stores.store import missing_file
@@ -29,7 +30,12 @@ _ABANDONED_SECONDS = 24 * 3600.0
 
 @contextlib.contextmanager
 def scratch_ledger(ledger: Ledger, base: Live) -> Iterator[Ledger]:
-    """A ledger whose head is `base`. It is meant for one process, and has none of the outboxes and dead letters."""
+    """A ledger whose head is `base`. It is meant for one process, and has none of the outboxes and dead letters.
+
+    Steps have the names that they have in the ledger now, also where they had others then: that is what the code of now
+    calls them.
+    """
+    names = ledger.newest().called_then(base.commit)
     name = f"{_FOLDER}/{uuid.uuid4().hex}" if is_folder(ledger.address) else f"{SCRATCH}/{uuid.uuid4().hex}"
     # In a folder it is in the cache, which is on the same disk. Tasks on other machines see the ledger's store only.
     within = f"{ledger.cache.folder.name}/{name}" if is_folder(ledger.address) else name
@@ -42,10 +48,10 @@ def scratch_ledger(ledger: Ledger, base: Live) -> Iterator[Ledger]:
                 for run in runs:
                     file = run_name(table, run.id)
                     try:
-                        ledger.store.link(file, f"{within}/{file}")
+                        ledger.store.link(file, f"{within}/{run_name(called_now(table, names), run.id)}")
                     except FileNotFoundError as error:
                         raise missing_file(file) from error
-        scratch.write_manifest(msgspec.structs.replace(base, dead_letters=()))
+        scratch.write_manifest(msgspec.structs.replace(under_names_of_now(base, names), dead_letters=()))
         scratch.head = scratch.newest()
         scratch.epoch = scratch.head.epoch + 1
         yield scratch

@@ -11,13 +11,14 @@ from collections.abc import Iterator
 
 from pyspark.sql import SparkSession
 
-from hailstorm.errors import LedgerError, suggestion
+from hailstorm.errors import LedgerError
 from hailstorm.history.committed import is_cut_known, ticks_to
 from hailstorm.history.cut import depends_on_cut
 from hailstorm.history.moments import Moment
 from hailstorm.history.rerun import Tell, rerun, silent
 from hailstorm.ledger.ledger import Ledger
-from hailstorm.ledger.reader import State
+from hailstorm.ledger.reader import State, no_such_step
+from hailstorm.ledger.renaming import called_now
 from hailstorm.topology.topology import Topology
 
 
@@ -32,12 +33,11 @@ def state_at(
     """
     base = moment.base
     if step not in base.steps:
-        known = ", ".join(sorted(base.steps)) or "none yet"
-        hint = f"Steps with state: {known}. {suggestion(step, base.steps)}"
-        raise LedgerError(10, f"no step '{step}' keeps state here", hint=hint)
+        raise no_such_step(step, base, ledger.newest())
     if moment.is_kept:
         yield State(ledger, base, step)
         return
+    step = called_now(step, ledger.newest().called_then(base.commit))
     part = topology.only([step])
     why = depends_on_cut(part, ledger.newest()).get(step)
     if why and not is_cut_known(ledger, moment):

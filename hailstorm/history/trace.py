@@ -214,13 +214,23 @@ class Tracer:
             return
         self._refuse_hole(record, commit)
         base = self.ledger.at(commit.covers_from - 1)
+        if head.called_then(base.commit):
+            with scratch_ledger(self.ledger, base) as scratch:  # whose steps have their names of now
+                note = f"some steps had other names then; `before` is the state at commit {base.commit}"
+                yield _Before(scratch, scratch.head, commit, commit.now, note)
+            return
         if commit.covers_from == commit.commit:
             with self.ledger.pinned(base.commit):
                 yield _Before(self.ledger, _with_steps(base, commit), commit, commit.now)
             return
         (one,) = committed_between(self.ledger, base.commit, commit.commit)
-        if not one.exact:
+        if not one.exact or not one.is_passable:
             note = f"where ticks were cut is not known any more: `before` is the state at commit {base.commit}"
+            if not one.is_passable:
+                why = one.commit.changes_otherwise
+                note = (
+                    f"a {why} is between commits {base.commit} and {commit.commit}: `before` is the state at the first"
+                )
             with self.ledger.pinned(base.commit):
                 yield _Before(self.ledger, base, commit, commit.now, note)
             return

@@ -110,7 +110,7 @@ def _commits(ledger: Ledger, found: Verified, sealed: bool) -> dict[str, _Named]
             found.problems.append(Problem(pack.name, what, "all later commits"))
             return named
         if not live.commit:
-            _name(named, base, base.commit)
+            _name(named, base, commits[0])
         live = base
         for commit in commits:
             live = _after(ledger, live, commit, named, found)
@@ -154,11 +154,14 @@ def _after(ledger: Ledger, live: Live, commit: Commit, named: dict[str, _Named],
     return live.after(commit)
 
 
-def _name(named: dict[str, _Named], live: Live, number: int) -> None:
-    """What was live before the first commit that is kept: later ones build on it."""
+def _name(named: dict[str, _Named], live: Live, first: Commit) -> None:
+    """What was live before the first commit that is kept, and still is at that one: later ones build on it. What that
+    commit removes is needed by no moment, and an export has not got it."""
+    number = first.commit
     for step, runs in live.runs.items():
         named |= {run_name(step, run.id): _of_run(step, run, number) for run in runs}
-    named |= {file.path: _Named("dead letters", file.bytes, file.sums, number) for file in live.dead_letters}
+    letters = (file for file in live.dead_letters if file.path not in first.retried)
+    named |= {file.path: _Named("dead letters", file.bytes, file.sums, number) for file in letters}
 
 
 def _of_run(step: str, run: Run, number: int) -> _Named:

@@ -17,6 +17,8 @@ from hailstorm.ledger.sums import Sums, broken_seal, seal
 
 FORMAT = 2
 GONE = "gone"
+# Reasons of commits that change states in another way than by reading records: running ticks again gives another state.
+OTHERWISE = ("rewind", "backfill", "retry", "erase")
 JOINED, RESENT = "joined", "resent"  # why a sink gets its whole table: it lacked it, or a person asked for it
 _STAMPED = re.compile(r"(\d{20})-(\d{6,})-[0-9a-f]{12}\b")
 
@@ -94,6 +96,13 @@ class PanesShape(msgspec.Struct, frozen=True, kw_only=True):
     monoids: dict[str, PaneMonoid]
 
 
+class Former(msgspec.Struct, frozen=True, array_like=True):
+    """A name that a step or a sink had, and the last commit at which it had it."""
+
+    name: str
+    until: int
+
+
 class StepShape(msgspec.Struct, frozen=True, kw_only=True):
     """What a reader needs to know of a stateful step: how to show its rows, without the app."""
 
@@ -109,6 +118,7 @@ class StepShape(msgspec.Struct, frozen=True, kw_only=True):
     hashed: tuple[str, ...] | None = None  # the columns that `_hash` is of; None: all of the key
     agendas: dict[str, str] = {}  # those of its tables that are sorted by time, and by which clock things are due
     panes: PanesShape | None = None  # of windows that are made of panes when they end
+    formerly: tuple[Former, ...] = ()  # the names that it had before it was renamed, oldest first
 
 
 class SinkShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,6 +131,7 @@ class SinkShape(msgspec.Struct, frozen=True, kw_only=True):
     since: int
     is_table: bool
     fingerprint: str
+    formerly: tuple[Former, ...] = ()  # the names that it had; its target knows it by the first of them
 
 
 class Hole(msgspec.Struct, frozen=True, array_like=True):
@@ -204,6 +215,15 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     def covers_from(self) -> int:
         """The first of the commits that this one stands for: itself, unless it is squashed."""
         return self.first or self.commit
+
+    @property
+    def changes_otherwise(self) -> str:
+        """Of a commit, or of one among those that it stands for, that no rerun can go through: why not, else empty."""
+        if self.rewound is not None:
+            return "rewind"
+        if self.reason == "evolve" and self.state:
+            return "backfill"  # --recompute: the new state came with the new code
+        return self.reason if self.reason in OTHERWISE else ""
 
     @property
     def skipped(self) -> int:

@@ -59,6 +59,18 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
     def position(self) -> Clock:
         return Clock.from_json(self.clock)
 
+    def called_then(self, commit: int) -> dict[str, str]:
+        """The steps and sinks that had another name at an earlier commit: by their name now, the one of then."""
+        formerly = {
+            **{name: shape.formerly for name, shape in self.sinks.items()},
+            **{name: shape.formerly for name, shape in self.steps.items()},
+        }
+        then = {
+            name: next((former.name for former in formers if commit <= former.until), name)
+            for name, formers in formerly.items()
+        }
+        return {name: old for name, old in then.items() if old != name}
+
     def state_keys(self) -> dict[str, tuple[str, ...]]:
         """The columns that make a row one row, of every table of state."""
         return {table: key for shape in self.steps.values() for table, key in shape.tables.items()}

@@ -77,7 +77,7 @@ class LedgerReader:
         """A step's state at the newest commit, or at an earlier one. `open`: of windows, those that can still grow."""
         live = self.live(at)
         if step not in live.steps:
-            raise no_such_step(step, live)
+            raise no_such_step(step, live, self.live())
         return State(self._ledger, live, step, open)
 
     def errors(self) -> pa.Table:
@@ -270,13 +270,18 @@ class State(Rows):
         return rows.filter(pc.greater(rows.column(WINDOW_END).cast(pa.int64()), watermark))
 
 
-def no_such_step(step: str, live: Live) -> LedgerError:
-    known = ", ".join(sorted(live.steps)) or "none yet"
-    return LedgerError(
-        10,
-        f"no step '{step}' keeps state here",
-        hint=f"Steps with state: {known}. {suggestion(step, live.steps)}",
-    )
+def no_such_step(step: str, live: Live, newest: Live) -> LedgerError:
+    """`live` is the moment that was asked for. A step may have had another name then, or have one since."""
+    called = newest.called_then(live.commit)
+    formers = {former.name: (name, former.until) for name, at in live.steps.items() for former in at.formerly}
+    if step in called:
+        hint = f"It was called '{called[step]}' then."
+    elif step in formers:
+        hint = f"It is called '{formers[step][0]}' since commit {formers[step][1] + 1}."
+    else:
+        known = ", ".join(sorted(live.steps)) or "none yet"
+        hint = f"Steps with state: {known}. {suggestion(step, live.steps)}"
+    return LedgerError(10, f"no step '{step}' keeps state here", hint=hint)
 
 
 def with_values(rows: pa.Table, wanted: Mapping[str, pa.Array]) -> pa.Table:

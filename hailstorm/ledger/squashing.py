@@ -4,7 +4,9 @@
 
 What lies between is forgotten, and with it the files that only those moments needed: a run that was added and removed
 in between, or dead letters that were retried. The outbox is that of the last one: it may wait for a sink, and commits
-that wait are only ever the last. Values only; `vacuum.py` decides what is squashed.
+that wait are only ever the last. That one of them changed states otherwise than by reading records is not forgotten: it
+is the reason of the whole, because a rerun that began before it would go through it as if it were ticks alone. Values
+only; `vacuum.py` decides what is squashed.
 """
 
 from __future__ import annotations
@@ -69,12 +71,13 @@ def squashed(commits: Sequence[Commit]) -> Squashed:
         return Squashed(commits[0], frozenset())
     dropped: set[str] = set()
     reasons = {commit.reason for commit in commits}
+    otherwise = [why for commit in commits if (why := commit.changes_otherwise)]
     counted = _since_rewind(commits)
     fields: dict[str, Any] = {name: sum(getattr(commit, name) for commit in counted) for name in SUMMED}
     fields |= {name: _newest(getattr(commit, name) for commit in commits) for name in NEWEST_KNOWN}
     fields |= {
         "first": commits[0].covers_from,
-        "reason": reasons.pop() if len(reasons) == 1 else "tick",
+        "reason": _reason(reasons, otherwise),
         "start": counted[0].start,
         "state": _state(commits, dropped),
         "outbox": commits[-1].outbox,
@@ -89,6 +92,12 @@ def squashed(commits: Sequence[Commit]) -> Squashed:
         "timings": {},
     }
     return Squashed(msgspec.structs.replace(commits[-1], **fields), frozenset(dropped))
+
+
+def _reason(reasons: set[str], otherwise: Sequence[str]) -> str:
+    if otherwise:
+        return "rewind" if "rewind" in otherwise else otherwise[-1]
+    return reasons.pop() if len(reasons) == 1 else "tick"
 
 
 def _since_rewind(commits: Sequence[Commit]) -> Sequence[Commit]:

@@ -85,6 +85,7 @@ class Delivery:
     `schema` holds the public columns. When `is_table`, rows are changes: they also have `_kind` and `_old`, for a
     delete the value columns are null, and `key` names the key columns (none for a table of one row).
 
+    `known_as` is the name under which the target keeps the cursor: that of the sink, unless it was renamed.
     `ledger` is the id that the cursor must carry. `takes_over` says that somebody asked for it (`hailstorm resend`):
     the next whole parcel replaces whatever is in the target, and whoever wrote it.
 
@@ -101,13 +102,19 @@ class Delivery:
     key: tuple[str, ...]
     is_table: bool
     takes_over: bool = False
+    first_name: str = ""  # of a sink that was renamed
     reject: Callable[[int, Sequence[Rejected]], None] = field(default=stop_at_rejected, repr=False, compare=False)
     most_rejected: Callable[[int, int], int] = field(default=a_tenth_of_many, repr=False, compare=False)
 
     @property
+    def known_as(self) -> str:
+        """The sink's name as the target remembers it."""
+        return self.first_name or self.sink
+
+    @property
     def owner(self) -> str:
         """Who writes to the target, as the target remembers it."""
-        return f"{self.topology}/{self.sink}"
+        return f"{self.topology}/{self.known_as}"
 
     def has_got(self, cursor: Cursor | None, parcel: Parcel) -> bool:
         """Whether the target has the parcel already, as its cursor says. Another ledger's cursor is refused.

@@ -215,7 +215,9 @@ def _stored(session: OpenTable[C]) -> tuple[Cursor | None, int]:
     than it says, and nothing makes it smaller: so a table that is empty, and should not be, has lost its rows.
     """
     wanted = f"SELECT ledger, commit_number, row_count FROM hailstorm_cursors {_OURS}"
-    for ledger, commit, row_count in run(session.connection, wanted, session.delivery.topology, session.delivery.sink):
+    for ledger, commit, row_count in run(
+        session.connection, wanted, session.delivery.topology, session.delivery.known_as
+    ):
         return Cursor(ledger, int(commit)), int(row_count)
     return None, 0
 
@@ -227,4 +229,4 @@ def _store(session: OpenTable[C], commit: int, row_count: int, is_new: bool) -> 
     else:
         store = f"UPDATE hailstorm_cursors SET ledger = ?, commit_number = ?, row_count = ? {_OURS}"
     delivery = session.delivery
-    run(session.connection, store, delivery.ledger, commit, row_count, delivery.topology, delivery.sink)
+    run(session.connection, store, delivery.ledger, commit, row_count, delivery.topology, delivery.known_as)

@@ -28,7 +28,7 @@ from hailstorm.errors import LogError
 from hailstorm.ledger.stores import is_folder
 from hailstorm.spouts.encode import encoded
 from hailstorm.spouts.log_places import FORMAT, LogPlace, Said, place_of
-from hailstorm.spouts.segments import Partition, Segment
+from hailstorm.spouts.segments import Holds, Partition, Segment
 from hailstorm.spouts.source import BATCH_ROWS, RECORD, check_place, check_range
 
 Row = Any  # text and bytes as they are; anything else as JSON
@@ -74,8 +74,9 @@ class Log:
             check_range(f"the log {self.path}", partition, place, end, *_bounds(segments))
             try:
                 for batch in _batches(folder, segments, place, end):
-                    place += len(batch)
+                    place = batch.column(0)[-1].as_py() + 1
                     yield batch
+                place = end  # what is left was erased
             except FileNotFoundError:
                 # A roll-up merged the segment away between the listing and its opening: the records are elsewhere.
                 continue
@@ -176,6 +177,15 @@ class Log:
                 with _as_log_error(f"cannot remove records of {self.path}"):
                     folder.keep_from(max(limits))
 
+    def erase(self, holds: Holds, dry_run: bool = False) -> dict[int, list[int]]:
+        """Erase the records for which `holds` is true: it gets rows (`offset`, `time`, `key`, `value`) of a segment.
+
+        Every other record keeps its offset. Which were erased, by partition; `dry_run` only says so.
+        """
+        with _as_log_error(f"cannot erase records of {self.path}"):
+            found = {p: self._folder(p).erase(holds, dry_run) for p in range(self._partitions())}
+        return {partition: offsets for partition, offsets in found.items() if offsets}
+
     def info(self) -> dict[str, Any]:
         """What `hailstorm log info` shows: offsets, size and times by partition. Reads the first and last segment."""
         return {"log": self.path, "partitions": [self._about(p, s) for p, s in self._listing().items()]}
@@ -265,7 +275,12 @@ def _batches(folder: Partition, segments: list[Segment], start: int, end: int) -
 def _tables(folder: Partition, segments: list[Segment], start: int, end: int) -> Iterator[pa.Table]:
     for segment in segments:
         if segment.end > start and segment.start < end:
-            yield from folder.rows(segment, start, end)
+            for table in folder.rows(segment, start, end):
+                left = (
+                    table.filter(pc.is_valid(table["time"])) if table["time"].null_count else table
+                )  # others are erased
+                if left.num_rows:
+                    yield left
 
 
 def _together(tables: list[pa.Table]) -> Iterator[pa.RecordBatch]:

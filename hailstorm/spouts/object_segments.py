@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 
 from hailstorm.errors import LogError
 from hailstorm.ledger.stores.store import Store
-from hailstorm.spouts.segments import MERGED_BYTES, ROLL, Segment, to_merge, with_offsets, write_segment
+from hailstorm.spouts.segments import MERGED_BYTES, ROLL, Holds, Segment, to_merge, with_offsets, without, write_segment
 from hailstorm.spouts.source import RECORD
 
 KEEP_SECONDS = 3600.0  # a listing that is not the newest one stays so long
@@ -162,6 +162,35 @@ class ObjectPartition:
         for file in gone - left:
             self._store.delete(self._data(file))
         self.tidy()
+
+    def erase(self, holds: Holds, dry_run: bool = False) -> list[int]:
+        """Write every segment that has such records once more, as another file. Their offsets."""
+        gone: list[int] = []
+        for listed in self.newest().segments:
+            rows = pa.concat_tables(self.rows(listed.segment, listed.start, listed.start + listed.count))
+            offsets, left = without(rows, holds)
+            if offsets and not dry_run and not self._replaced(listed, left.select(RECORD.names[1:])):
+                return sorted({*gone, *self.erase(holds)})  # somebody else has merged it meanwhile: once more, in all
+            gone += offsets
+        return gone
+
+    def _replaced(self, old: Listed, records: pa.Table) -> bool:
+        """Let other records take the place of a segment's. False when there is no such segment any more."""
+        new = msgspec.structs.replace(self._written(records), start=old.start)
+
+        def replaced(before: Listing) -> Listing:
+            if old not in before.segments:
+                raise _OthersWereFirstError
+            segments = tuple(new if one == old else one for one in before.segments)
+            return msgspec.structs.replace(before, segments=segments)
+
+        try:
+            self._changed(replaced)
+        except _OthersWereFirstError:
+            self._store.delete(self._data(new.file))
+            return False
+        self._store.delete(self._data(old.file))
+        return True
 
     def tidy(self) -> None:
         """Remove old listings, and files that no listing names: those of writers that were killed."""

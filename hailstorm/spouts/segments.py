@@ -7,7 +7,8 @@ Changes of the listing happen under an exclusive flock, and listing takes a shar
     .lock    guards the listing: held for a rename, not for the writing of data
     .merge   guards roll-up and retention, which are the only ones that remove segments
 
-A segment that lies within a longer one is left over from a roll-up that was killed, and is passed over.
+A segment that lies within a longer one is left over from a roll-up that was killed, and is passed over. A record that
+was erased is a row with nothing but its offset: places stay, and readers leave it out.
 Who calls it: log_places.py. What it has in common with a partition in a store is `Partition`.
 """
 
@@ -19,7 +20,7 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -27,9 +28,11 @@ from typing import BinaryIO, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from hailstorm.errors import LogError
+from hailstorm.faults import fault
 from hailstorm.spouts.durable import sync
 from hailstorm.spouts.source import RECORD
 
@@ -59,6 +62,9 @@ class Segment:
         return next(c for c in range(_CLASSES + 1) if c == _CLASSES or self.count < ROLL ** (c + 1))
 
 
+Holds = Callable[[pa.Table], pa.Array]  # of rows of a segment (`offset`, `time`, `key`, `value`): which ones
+
+
 class Partition(Protocol):
     """One partition of an embedded log, wherever it is: in a folder (here), or in a store (object_segments.py)."""
 
@@ -83,6 +89,18 @@ class Partition(Protocol):
 
     def keep_from(self, offset: int) -> None:
         """Remove the records before an offset. The end of the log stays known."""
+
+    def erase(self, holds: Holds, dry_run: bool = False) -> list[int]:
+        """Take the content of the records away for which `holds` is true. Their offsets; `dry_run` only says them."""
+
+
+def without(rows: pa.Table, holds: Holds) -> tuple[list[int], pa.Table]:
+    """Rows of a segment, of which those for which `holds` is true have nothing but their offsets; and these offsets."""
+    found = pc.and_(pc.is_valid(rows["time"].combine_chunks()), holds(rows))
+    if not pc.any(found).as_py():
+        return [], rows
+    blank = [pc.if_else(found, pa.scalar(None, column.type), column) for column in rows.columns[1:]]
+    return rows["offset"].filter(found).to_pylist(), pa.table([rows["offset"], *blank], schema=rows.schema)
 
 
 class PartitionFolder:
@@ -140,6 +158,23 @@ class PartitionFolder:
                     if segment.start < offset:
                         (self.folder / segment.name).unlink()
             self._sync()
+
+    def erase(self, holds: Holds, dry_run: bool = False) -> list[int]:
+        """Write every segment once more without the content of the records for which `holds` is true. Their offsets.
+
+        A segment is replaced as a whole, under its own name: killed half way, the rest is done by the next try.
+        """
+        gone: list[int] = []
+        with self._merging(wait=True):
+            if not dry_run:
+                self._remove_left_overs()  # they have the records, too
+            for segment in self.segments():
+                offsets, rows = without(self.read_segment(segment), holds)
+                gone += offsets
+                if offsets and not dry_run:
+                    self._publish(rows, segment, [])
+                    fault("during-erase")
+        return gone
 
     def read_segment(self, segment: Segment) -> pa.Table:
         return pq.read_table(self.folder / segment.name, use_threads=False, memory_map=True)

@@ -23,7 +23,6 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from hailstorm.engine.negotiator import Negotiator
-from hailstorm.engine.plan.compiler import compile_topology
 from hailstorm.engine.progress import Summary
 from hailstorm.engine.spark.scratch import scratch_folder
 from hailstorm.engine.spark.session import start_session
@@ -157,8 +156,9 @@ class Driver:
             topology.validate()
             self.topology = self._surrounded(topology)
         ledger = Ledger(self.ledger.root)
-        plan = compile_topology(self._spark, self.topology, PREPARED)
-        rewind(self._spark, self.topology, ledger, plan, to, "keep", accept)
+        negotiator = Negotiator(self._spark, self.topology, ledger, self._settings, ways=self._tasks)
+        negotiator.rename()
+        rewind(self._spark, self.topology, ledger, negotiator.plan(PREPARED), to, "keep", accept)
         self._open(accept)
 
     def stop(self) -> Summary:
@@ -214,6 +214,8 @@ class Driver:
         self._negotiator = Negotiator(
             self._spark, self.topology, self.ledger, self._settings, accept=accept, ways=self._tasks, now=self._time
         )
+        if first is not None:
+            self._negotiator.rename()
         self._negotiator.start(replacement=None if first is None else first(self._negotiator))
 
     def _time(self) -> datetime:

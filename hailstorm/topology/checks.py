@@ -13,7 +13,7 @@ from hailstorm.errors import Location
 from hailstorm.topology import mistakes
 from hailstorm.topology.groupings import Grouping
 from hailstorm.topology.schema import Schema
-from hailstorm.topology.step import DeliveryMode, OnError
+from hailstorm.topology.step import DeliveryMode, OnError, Step
 
 T = TypeVar("T")
 
@@ -131,3 +131,18 @@ def checked_on_error(step: str, value: OnError, at: Location) -> OnError:
     if value not in get_args(OnError):
         raise mistakes.bad_option(step, "on_error", value, get_args(OnError), at)
     return value
+
+
+def check_renamed(steps: Iterable[Step]) -> None:
+    """What only the whole topology can tell of steps that say what they were called."""
+    names = {step.name: step for step in steps}
+    claimed: dict[str, str] = {}
+    for name, step in names.items():
+        old = step.renamed_from
+        if old is None:
+            continue
+        if old in names:
+            raise mistakes.still_there(name, old, names[old].at, step.at)
+        if old in claimed:
+            raise mistakes.renamed_twice(name, old, claimed[old], step.at)
+        claimed[old] = name

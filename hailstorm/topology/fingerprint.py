@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,14 +18,15 @@ from hailstorm.algebra.function_identity import function_identity
 from hailstorm.algebra.monoid import AnyMonoid
 from hailstorm.topology.groupings import Grouping
 from hailstorm.topology.schema import Schema
-from hailstorm.topology.step import Sink, Spout, Step
+from hailstorm.topology.sql_text import with_tables
+from hailstorm.topology.step import Sink, Spout, Sql, Step
 from hailstorm.topology.times import folds_times
 
 if TYPE_CHECKING:
     from hailstorm.topology.topology import Topology
 
 # Where it stands, and what its input looks like, is no part of what it does. Its kind is its class, added by hand.
-_LEFT_OUT = {"at", "name", "source_schema"}
+_LEFT_OUT = {"at", "name", "renamed_from", "source_schema"}
 # What steps could not say before: one that does not say it is the step that it was.
 _ADDED_LATER = {"ttl_us", "per", "event_time"}
 _LONGEST_PART = 160  # characters of a part that a commit holds as they are
@@ -33,15 +34,30 @@ _LONGEST_PART = 160  # characters of a part that a commit holds as they are
 _LEFT_OUT_OF_SINKS = {"schema", "key", "is_table"}
 
 
-def fingerprint(topology: Topology) -> dict[str, str]:
-    """The fingerprint of every step, by name."""
-    return {step.name: _hash(_identity(topology, step)) for step in topology.steps}
+def fingerprint(topology: Topology, formerly: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The fingerprint of every step, by name. `formerly` says what steps were called: then it is the one that they
+    would have had under these names."""
+    return {step.name: _hash(_identity(topology, step, formerly or {})) for step in topology.steps}
 
 
-def _identity(topology: Topology, step: Step) -> dict[str, Any]:
+def _called(step: Step, formerly: Mapping[str, str]) -> Step:
+    """The step with the former names of its inputs."""
+    if not formerly:
+        return step
+    step = replace(step, inputs=tuple(called_then(one, formerly) for one in step.inputs))
+    return replace(step, query=with_tables(step.query, formerly)) if isinstance(step, Sql) else step
+
+
+def called_then(name: str, formerly: Mapping[str, str]) -> str:
+    """The name that a step, or an output of one, had."""
+    owner, dot, output = name.partition(".")
+    return f"{formerly.get(owner, owner)}{dot}{output}"
+
+
+def _identity(topology: Topology, step: Step, formerly: Mapping[str, str]) -> dict[str, Any]:
     # A fold that must know the times of its rows keeps another state than one that need not.
     times = {"times": True} if folds_times(topology, step) else {}
-    return {**step_identity(step, topology.folder), **times}
+    return {**step_identity(_called(step, formerly), topology.folder), **times}
 
 
 def step_identity(step: Step, folder: Path) -> dict[str, Any]:
@@ -63,7 +79,7 @@ def step_identity(step: Step, folder: Path) -> dict[str, Any]:
 def declared_parts(topology: Topology) -> dict[str, dict[str, str]]:
     """Every step with its parts as people read them, so that one can say which has changed. Long ones are a hash."""
     return {
-        step.name: {part: _text(value) for part, value in _identity(topology, step).items() if part != "schema"}
+        step.name: {part: _text(value) for part, value in _identity(topology, step, {}).items() if part != "schema"}
         for step in topology.steps
     }
 

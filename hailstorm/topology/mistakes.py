@@ -210,6 +210,19 @@ def gives_other_columns(step: str, why: str, returns: Schema, near: str, at: Loc
     return TopologyError(34, f"bolt '{step}' {why}", at=at, hint=hint)
 
 
+def still_there(step: str, old: str, first: Location, at: Location) -> TopologyError:
+    if step == old:
+        hint = "Say the name that it had before, or leave renamed_from out: a step keeps its state by its name."
+        return TopologyError(35, f"step '{step}' is renamed from itself", at=at, hint=hint)
+    hint = f"'{old}' is at {first.short}, and goes on with its state there. Leave renamed_from out, or remove '{old}'."
+    return TopologyError(35, f"step '{step}' is renamed from '{old}', which is still a step", at=at, hint=hint)
+
+
+def renamed_twice(step: str, old: str, other: str, at: Location) -> TopologyError:
+    hint = "One state goes on in one step. Leave renamed_from out of one of the two: it starts from now."
+    return TopologyError(36, f"step '{step}' is renamed from '{old}', and so is '{other}'", at=at, hint=hint)
+
+
 def bad_process(step: str, why: str, at: Location, advice: str = "") -> TopologyError:
     hint = advice or (
         "A process is a class that says what it keeps and gives, and what it does with a row:\n"

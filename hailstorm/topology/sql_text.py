@@ -8,7 +8,7 @@ letters from A to Z only), and stars are written out (query.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 
 import sqlglot
@@ -61,6 +61,20 @@ def as_column(name: str) -> str:
     found = tokens(name)
     plain = len(found) == 1 and found[0].token_type == TokenType.VAR and name.isascii()
     return name if plain else quoted(name)
+
+
+def with_tables(text: str, names: Mapping[str, str]) -> str:
+    """The text with other names of the tables that it reads: after FROM, and before the dot of a column."""
+    found = tokens(text)
+    changes = []
+    for before, token, after in zip([None, *found], found, [*found[1:], None], strict=False):
+        reads = before is not None and before.token_type == TokenType.FROM
+        owns = after is not None and after.token_type == TokenType.DOT
+        if token.text in names and (reads or owns):
+            name = names[token.text]
+            name = quoted(name) if token.token_type == TokenType.IDENTIFIER else name
+            changes.append((token.start, token.end + 1, name))
+    return replaced(text, changes)
 
 
 def column_named(text: str) -> str | None:

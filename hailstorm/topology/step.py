@@ -40,6 +40,8 @@ class Step:
     key: tuple[str, ...] = ()
     # True when changes flow out. Said apart from the key, because the table of a global fold has an empty one.
     is_table: bool = False
+    # What it was called in an earlier run: its state goes on under the new name (engine/ticks/renaming.py).
+    renamed_from: str | None = None
 
     kind: ClassVar[str] = "step"
     # Whether it remembers rows from one tick to the next: then a change of it needs a word.

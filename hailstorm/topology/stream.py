@@ -7,7 +7,7 @@ handle of that step; nothing runs. What flows through a stream are rows; through
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias, overload
 
 import pyarrow as pa
@@ -237,11 +237,15 @@ class Stream:
         by: str | Sequence[str] | None = None,
         ttl: str | None = None,
         columns: Mapping[str, AnyMonoid] | None = None,
+        renamed_from: str | None = None,
         **monoids: AnyMonoid,
     ) -> Table:
         """State by key: one column per monoid. Without `by` there is one state for all rows.
 
         With `ttl="30 days"` a key that was not updated for so long in event time is deleted, also from what is below.
+
+        `renamed_from` is the name that the step had in an earlier run: its state goes on under the new one. Every step
+        that keeps state has this word, and so have sinks.
 
         `columns` takes a dict, for names that are no keywords of Python or are taken:
         `fold("counts", by="word", columns={"by": hs.count()})`.
@@ -250,11 +254,21 @@ class Stream:
         key = fold_key(name, by, self.step, at)
         folded = folded_columns(name, key, checks.all_columns(name, columns, monoids, at), self.step, at)
         step = Fold(
-            name, at, (self.name,), folded.schema, key, True, monoids=folded.monoids, ttl_us=self._ttl(name, ttl, at)
+            name,
+            at,
+            (self.name,),
+            folded.schema,
+            key,
+            True,
+            renamed_from,
+            monoids=folded.monoids,
+            ttl_us=self._ttl(name, ttl, at),
         )
         return self.topology.add_table(step)
 
-    def process(self, name: str, *, by: str | Sequence[str], using: type[Process]) -> Stream:
+    def process(
+        self, name: str, *, by: str | Sequence[str], using: type[Process], renamed_from: str | None = None
+    ) -> Stream:
         """A keyed step in Python: `using` is a subclass of `hs.Process` with typed state and timers.
 
         Its rows are those that it yields; `output(name)` reads what it yields for a named output.
@@ -272,6 +286,7 @@ class Stream:
             at,
             (self.name,),
             Schema.parse(process.returns, at),
+            renamed_from=renamed_from,
             by=key,
             using=process,
             fields=state_fields(name, getattr(process, "state", None), key, at),
@@ -280,7 +295,7 @@ class Stream:
         )
         return self.topology.add_stream(step)
 
-    def distinct(self, name: str, *, by: str | Sequence[str], within: str) -> Stream:
+    def distinct(self, name: str, *, by: str | Sequence[str], within: str, renamed_from: str | None = None) -> Stream:
         """The first row of a key, and then none until `within` has passed in event time since that row.
 
         A late row of a key that is no longer known is on `.late`: nobody can tell whether it is the first.
@@ -293,13 +308,14 @@ class Stream:
         span = milliseconds(within, f"within of step '{name}'", at) * 1000
         if not span:
             raise mistakes.bad_duration(f"within of step '{name}'", within, at)
-        return self.topology.add_stream(Distinct(name, at, (self.name,), self.schema, by=key, within_us=span))
+        step = Distinct(name, at, (self.name,), self.schema, renamed_from=renamed_from, by=key, within_us=span)
+        return self.topology.add_stream(step)
 
-    def ordered(self, name: str) -> Stream:
+    def ordered(self, name: str, *, renamed_from: str | None = None) -> Stream:
         """The rows in the order of event time, each once the watermark has reached it; late ones are on `.late`."""
         at = Location.of_caller()
         self._check_timed(name, at)
-        return self.topology.add_stream(Ordered(name, at, (self.name,), self.schema))
+        return self.topology.add_stream(Ordered(name, at, (self.name,), self.schema, renamed_from=renamed_from))
 
     def output(self, name: str) -> Stream:
         """The rows that a process yields for one of its named outputs."""
@@ -310,13 +326,22 @@ class Stream:
             raise mistakes.wrong_argument(self.name, f"has no output {name!r}", known, at)
         return self.topology.add_output(self.step, name, outputs[name])
 
-    def table(self, name: str, *, key: str | Sequence[str], at: str | None = None, deletes: str | None = None) -> Table:
+    def table(
+        self,
+        name: str,
+        *,
+        key: str | Sequence[str],
+        at: str | None = None,
+        deletes: str | None = None,
+        renamed_from: str | None = None,
+    ) -> Table:
         """The newest row of each key, by event time or by the column `at`; of equal times, the later record's.
 
         A row for which the predicate `deletes` is true removes its key. Rows with a null in the key are dead letters.
         """
         here = Location.of_caller()
-        return self.topology.add_table(joining.newest(name, self.step, key, at, deletes, here))
+        step = joining.newest(name, self.step, key, at, deletes, here)
+        return self.topology.add_table(replace(step, renamed_from=renamed_from))
 
     def join(
         self,
@@ -327,6 +352,7 @@ class Stream:
         within: Within | None = None,
         how: str = "inner",
         suffix: str = "_right",
+        renamed_from: str | None = None,
     ) -> Stream:
         """Pairs of rows of two streams that are equal in `on` and near in time.
 
@@ -339,7 +365,7 @@ class Stream:
         step = joining.join_of_streams(name, self.step, other.step, on, within, how, suffix, at)
         for input_name in step.inputs:
             checks.check_timed(name, "joins rows that are near in time", self.topology.timeless(input_name), at)
-        return self.topology.add_stream(step)
+        return self.topology.add_stream(replace(step, renamed_from=renamed_from))
 
     def lookup(
         self,
@@ -350,6 +376,7 @@ class Stream:
         as_of: str = "latest",
         how: str = "left",
         suffix: str = "_right",
+        renamed_from: str | None = None,
     ) -> Stream:
         """The rows with what a table has for them.
 
@@ -361,7 +388,7 @@ class Stream:
         step = joining.lookup(name, self.step, table.step, on, as_of, how, suffix, at)
         for input_name in step.inputs if step.by_time else ():
             checks.check_timed(name, "asks for the past", self.topology.timeless(input_name), at)
-        return self.topology.add_stream(step)
+        return self.topology.add_stream(replace(step, renamed_from=renamed_from))
 
     @property
     def late(self) -> Stream:
@@ -411,15 +438,24 @@ class Stream:
         """
         return sessions(self, gap, emit, late, keep, Location.of_caller())
 
-    def sink(self, name: str, sink: AnySink, *, delivery: DeliveryMode = "exactly-once") -> None:
-        """Deliver to the outside world. The end of a path: nothing reads a sink."""
+    def sink(
+        self,
+        name: str,
+        sink: AnySink,
+        *,
+        delivery: DeliveryMode = "exactly-once",
+        renamed_from: str | None = None,
+    ) -> None:
+        """Deliver to the outside world. The end of a path: nothing reads a sink.
+
+        `renamed_from` is the name that the sink had in an earlier run: it goes on where that one was.
+        """
         at = Location.of_caller()
         checks.check_delivery(name, delivery, at)
         checks.check_has_methods(name, sink, ("open", "deliver"), "sink", "Pass one: hs.Console(), hs.Call(f) ...", at)
         here = self.step
-        self.topology.add(
-            Sink(name, at, (self.name,), here.schema, here.key, here.is_table, sink=sink, delivery=delivery)
-        )
+        columns = here.schema, here.key, here.is_table
+        self.topology.add(Sink(name, at, (self.name,), *columns, renamed_from, sink=sink, delivery=delivery))
 
     def _ttl(self, name: str, ttl: str | None, at: Location) -> int | None:
         if ttl is None:

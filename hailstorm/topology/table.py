@@ -7,6 +7,7 @@ or SQL on a table reads the changes themselves (key, values, `_kind`, `_old`) an
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NoReturn
 
 from hailstorm.errors import Location
@@ -54,7 +55,15 @@ class Table(Stream):
         step = Select(name, at, (self.name,), Schema(keys + values), self.key, True, expressions=texts)
         return self.topology.add_table(step)
 
-    def top(self, name: str, n: int, *, by: str, per: str | Sequence[str] | None = None) -> Table:
+    def top(
+        self,
+        name: str,
+        n: int,
+        *,
+        by: str,
+        per: str | Sequence[str] | None = None,
+        renamed_from: str | None = None,
+    ) -> Table:
         """The n rows with the largest `by`, of all or of each group, with their `rank` from 1. Equal ones are ordered
         by key.
 
@@ -70,7 +79,8 @@ class Table(Stream):
         keys = tuple(column for wanted in key for column in self.schema if column.name == wanted)
         values = tuple(column for column in self.schema if column.name not in key)
         schema = Schema((*keys, *values, Column("rank", "int")))
-        return self.topology.add_table(Top(name, at, (self.name,), schema, key, True, n=n, by=text, per=groups))
+        step = Top(name, at, (self.name,), schema, key, True, renamed_from, n=n, by=text, per=groups)
+        return self.topology.add_table(step)
 
     def join(
         self,
@@ -81,6 +91,7 @@ class Table(Stream):
         within: Within | None = None,
         how: str = "inner",
         suffix: str = "_right",
+        renamed_from: str | None = None,
     ) -> Table:
         """A view of two tables that follows both: on their keys, or from columns of this one to the key of the other.
 
@@ -89,7 +100,7 @@ class Table(Stream):
         at = Location.of_caller()
         checks.check_stream(name, other, self.topology, at)
         step = joining.join_of_tables(name, self.step, other.step, on, within, how, suffix, at)
-        return self.topology.add_table(step)
+        return self.topology.add_table(replace(step, renamed_from=renamed_from))
 
     def union(self, name: str, *others: Stream) -> NoReturn:
         """Refused: two tables can hold the same key."""

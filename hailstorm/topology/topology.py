@@ -172,6 +172,8 @@ class Topology:
         """Add a step; `Stream` and `Table` call this, people call those."""
         if not isinstance(step, Output):  # whose name is made of its step's and its own, with a dot
             checks.check_name(f"a {step.kind}", step.name, step.at)
+        if step.renamed_from is not None:
+            checks.check_name(f"step '{step.name}' was", step.renamed_from, step.at)
         if step.name in self._steps:
             numbers = (f"{step.name}_{number}" for number in range(2, len(self._steps) + 3))
             better = next(name for name in numbers if name not in self._steps)
@@ -221,6 +223,7 @@ class Topology:
             is_end = isinstance(step, Sink | Output | Process) or (step.is_table and step.keeps_state)
             if not is_end and not self.consumers(step.name):
                 raise mistakes.no_consumer(step.name, step.kind, step.at)
+        checks.check_renamed(self.steps)
 
     def graph(self) -> Graph:
         """The picture: `.text()`, `.mermaid()`, `.dot()`, `.json()`; in a notebook it shows itself."""

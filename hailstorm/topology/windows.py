@@ -44,6 +44,7 @@ class Windowed:
         *,
         by: str | Sequence[str] | None = None,
         columns: Mapping[str, AnyMonoid] | None = None,
+        renamed_from: str | None = None,
         **monoids: AnyMonoid,
     ) -> Table:
         """State by key and window: the `by` columns, `window_start`, `window_end`, and one column per monoid."""
@@ -69,6 +70,7 @@ class Windowed:
             folded.schema,
             key,
             True,
+            renamed_from,
             monoids=folded.monoids,
             windows=self.windows,
             gap=self.gap,

@@ -49,7 +49,8 @@ def ledger(tmp_path: Path) -> str:
     file = DataFile(path="outbox/board/x.parquet", rows=1, bytes=1)
     outbox = {"board": (file,), "removed": (file,)}
     sinks = {"board": SinkShape(since=0, is_table=True, fingerprint="f")}
-    first = {"state": state, "steps": steps, "sinks": sinks, "end": end, "outbox": outbox}
+    first = {"state": state, "steps": steps, "fingerprints": {"counts": "f"}, "sinks": sinks, "end": end}
+    first["outbox"] = outbox
     ledger.commit(next_commit(ledger.head, "tick", 1, now, rows=6, ms=12.5, **first))
     letter = {
         "spout": "lines",

@@ -13,9 +13,9 @@ import pytest
 from typer.testing import CliRunner
 
 from hailstorm.cli.app import app
-from hailstorm.errors import HailstormError, LedgerError
+from hailstorm.errors import HailstormError, LedgerError, UsageError
 from hailstorm.faults import inject
-from hailstorm.history.erase import erase, erased_hashes
+from hailstorm.history.erase import erase, erased_hashes, erased_records
 from hailstorm.history.exporting import export_snapshot
 from hailstorm.history.importing import import_snapshot
 from hailstorm.history.opened import open_ledger
@@ -27,6 +27,7 @@ from hailstorm.ledger.ledger import Ledger, next_commit
 from hailstorm.ledger.letters import letters_table, with_rows
 from hailstorm.ledger.reader import State
 from hailstorm.ledger.runs import write_rows
+from hailstorm.spouts import Log
 from tests.unit.word_ledger import WordLedger
 
 KEY = "ada-lovelace-1815"
@@ -188,3 +189,34 @@ def test_erase_on_the_command_line(place: WordLedger) -> None:
     wrong = CliRunner().invoke(app, ["erase", root, "counts", "--key", "wrod=x", "--yes"])
     assert isinstance(wrong.exception, HailstormError)
     assert State(place.ledger, place.ledger.newest(), "counts").arrow().num_rows
+
+
+APP = """
+import hailstorm as hs
+
+storm = hs.Topology("words", ledger="words")
+lines = storm.spout("lines", hs.Log("log"), schema="word STRING")
+lines.fold("counts", by="word", n=hs.count())
+"""
+
+
+def test_embedded_logs_lose_the_records_too_when_somebody_says_so(place: WordLedger) -> None:
+    folder = place.ledger.root.parent
+    (folder / "app.py").write_text(APP)
+    log = Log(folder / "log")
+    log.append([{"word": KEY}, {"word": "rain"}, "no JSON", {"word": KEY, "n": 1}], partition=0)
+    words = ["erase", str(folder / "app.py"), "counts", "--key", KEY, "--logs"]
+    said = CliRunner().invoke(app, [*words, "--dry-run", "--json"])
+    assert json.loads(said.stdout)["logs"] == {"lines": 2}
+    assert any("/log/" in f"/{name}" for name in holding(folder))
+    with inject("after-erase", RuntimeError("the power is gone")):
+        assert isinstance(CliRunner().invoke(app, [*words, "--yes"]).exception, RuntimeError)
+    assert list(holding(folder / "log")) == []
+    said = CliRunner().invoke(app, [*words, "--yes"])
+    assert said.exit_code == 0, said.output
+    assert [name for name in holding(folder) if not name.startswith("words/erased")] == []
+    assert [offset for batch in log.read(0, 0, 4) for offset in batch.column("offset").to_pylist()] == [1, 2]
+    assert erased_records(place.ledger.store) == {"lines": 2}
+    check(place)
+    words[1] = str(place.ledger.root)
+    assert isinstance(CliRunner().invoke(app, [*words, "--yes"]).exception, UsageError)

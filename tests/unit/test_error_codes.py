@@ -28,7 +28,6 @@ SHARED = {
     "HS-CLI-094": "the whole key is needed, and there is none or a part of it",
     "HS-LED-002": "a newer Hailstorm has written it, a ledger or an export",
     "HS-LED-007": "no such commit, by number or counted back",
-    "HS-LED-010": "no step of this name has a state",
     "HS-LED-032": "not kept any more, by number or by time",
     "HS-LED-048": "something is there already, where an export or an import should go",
     "HS-LOG-006": "a segment is missing, in a folder or in a store",

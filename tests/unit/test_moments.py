@@ -161,3 +161,30 @@ def test_after_a_clock_went_back_the_newest_history_counts(thinned: Simulation) 
     assert moment_of(ledger, old.position()).base == old, "what was there exactly is still found"
     with pytest.raises(LedgerError, match="has not been reached"):
         moment_of(ledger, Clock({"t": {0: offset - 1}}))
+
+
+def test_what_lies_around_a_retry_is_not_had_by_running_ticks(thinned: Simulation) -> None:
+    head = thinned.ledger.head
+    retry = next_commit(head, "retry", thinned.ledger.epoch, datetime.fromtimestamp(thinned.time, UTC))
+    thinned.ledger.commit(retry)
+    thinned.lives[retry.commit] = thinned.ledger.head
+    for _ in range(100):
+        thinned.tick(1.0)
+    thinned.clean(whole=True)
+    assert retry.commit not in kept(thinned)
+    base = max(one for one in kept(thinned) if one < retry.commit)
+    after = min(one for one in kept(thinned) if one > retry.commit)
+    commit = thinned.ledger.read_commit(after)
+    assert commit is not None
+    assert commit.changes_otherwise == "retry"
+    wanted = next(n for n in range(base + 1, after) if n != retry.commit)
+    with pytest.raises(LedgerError) as error:
+        moment_of(thinned.ledger, thinned.lives[wanted].position())
+    assert error.value.code == "HS-LED-076"
+    with pytest.raises(LedgerError, match="is not kept any more"):
+        moment_of(thinned.ledger, wanted)
+    moment = moment_of(thinned.ledger, time_of(thinned, wanted))
+    assert (moment.is_kept, moment.base.commit) == (True, base)
+    assert f"between commits {base} and {after} is not kept" in moment.remark
+    # Elsewhere ticks are run again as ever.
+    assert not moment_of(thinned.ledger, thinned.lives[gone(thinned)].position()).is_kept

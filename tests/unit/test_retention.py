@@ -6,6 +6,7 @@ import random
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from hailstorm.ledger import squashing
@@ -187,6 +188,26 @@ def test_squashing_twice_is_squashing_once(seed: int) -> None:
     twice, second = thinned(pieces, {10, 30})
     assert once == twice
     assert dropped == first | second
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_squashing_does_not_forget_what_no_rerun_can_go_through(seed: int) -> None:
+    commits = history(60, seed)
+    kept, _ = thinned(commits, set(range(0, 61, 7)))
+    for one in kept:
+        among = [commit for commit in commits if one.covers_from <= commit.commit <= one.commit]
+        assert bool(one.changes_otherwise) == any(commit.changes_otherwise for commit in among)
+
+
+def test_a_state_that_came_with_new_code_counts_as_a_backfill() -> None:
+    run = Run(id="run", seq=1, rows=1, bytes=1, first=0, last=9)
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    plain = next_commit(Live(), "evolve", 1, now, fingerprints={"counts": "1"})
+    remade = next_commit(Live(commit=1), "evolve", 1, now, state={"counts": StateChange(added=(run,))})
+    named = next_commit(Live(commit=2), "rename", 1, now, state={"totals": StateChange(added=(run,))})
+    assert [one.changes_otherwise for one in (plain, remade, named)] == ["", "backfill", ""]
+    assert squashed([plain, remade, named]).commit.changes_otherwise == "backfill"
+    assert not squashed([plain, msgspec.structs.replace(named, commit=2)]).commit.changes_otherwise
 
 
 def test_touching_holes_become_one() -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from hailstorm.errors import LogError
@@ -352,3 +353,23 @@ def test_an_address_that_is_none_of_a_store_is_refused_and_never_taken_for_a_fol
         source("s3://me:hush@bucket/lines")
     assert "hush" not in str(refused.value)
     assert source("s3://bucket/lines").resolve(Path("/app")).path == "s3://bucket/lines"
+
+
+def test_erased_records_leave_their_offsets_and_nothing_else(tmp_path: Path) -> None:
+    log = Log(tmp_path / "log")
+    for number in range(3):
+        log.append([{"user": "ada", "n": number}, {"user": "bob", "n": number}], partition=0)
+    holds = lambda rows: pc.match_substring(rows["value"].combine_chunks(), "ada")  # noqa: E731
+    assert log.erase(holds, dry_run=True) == {0: [0, 2, 4]}
+    assert log.erase(holds) == {0: [0, 2, 4]}
+    assert log.erase(holds) == {}, "once more there is nothing"
+    assert not [file for file in tmp_path.rglob("*") if file.is_file() and b"ada" in file.read_bytes()]
+    assert (log.earliest(), log.latest()) == ({0: 0}, {0: 6})
+    assert [offset for batch in log.read(0, 0, 6) for offset in batch.column("offset").to_pylist()] == [1, 3, 5]
+    assert [offset for batch in log.read(0, 2, 5) for offset in batch.column("offset").to_pylist()] == [3]
+    assert list(log.read(0, 4, 5)) == []
+    for number in range(20):  # what is merged later keeps its holes, and retention counts offsets
+        log.append([{"user": "bob", "n": number}], partition=0)
+    assert [b.column("offset")[0].as_py() for b in log.read(0, 4, 26)] == [5]
+    log.retain(records=22)
+    assert [offset for batch in log.read(0, 4, 7) for offset in batch.column("offset").to_pylist()] == [5, 6]

@@ -15,6 +15,8 @@ from typer.testing import CliRunner
 
 from hailstorm.cli.app import app
 from hailstorm.errors import HailstormError, LedgerError
+from hailstorm.history.exporting import export_snapshot
+from hailstorm.history.importing import import_snapshot
 from hailstorm.history.opened import open_ledger
 from hailstorm.history.snapshots import make_snapshot
 from hailstorm.history.verify import verify
@@ -156,3 +158,14 @@ def test_a_ledger_of_before_checksums_is_read_as_it_was(tmp_path: Path) -> None:
     old = Path(__file__).parents[1] / "data/ledger-format-2"
     root = Path(shutil.copytree(old, tmp_path / "old"))
     assert verify(Ledger(root)).problems == []
+
+
+def test_an_import_lacks_nothing_although_what_its_first_commit_removed_is_not_in_it(tmp_path: Path) -> None:
+    words = WordLedger(tmp_path / "ledger")
+    words.tick({"hail": 1})
+    words.tick({"rain": 2})
+    words.compact()
+    make_snapshot(words.ledger, "monday", "latest")
+    export_snapshot(words.ledger, "monday", tmp_path / "monday.tar")
+    import_snapshot(tmp_path / "monday.tar", tmp_path / "other")
+    assert not verify(Ledger(tmp_path / "other")).problems

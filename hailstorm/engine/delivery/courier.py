@@ -252,6 +252,7 @@ class Courier:
             key=self.step.key,
             is_table=self.step.is_table,
             takes_over=beginning.resent > stored,
+            first_name=beginning.first_name,
             reject=self._reject,
             most_rejected=self.rejections.most,
         )

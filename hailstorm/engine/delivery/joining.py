@@ -12,6 +12,7 @@ from collections.abc import Mapping, Set
 
 from hailstorm.ledger.commit import SinkShape
 from hailstorm.ledger.live import Live
+from hailstorm.topology.fingerprint import called_then
 from hailstorm.topology.step import Sink
 from hailstorm.topology.topology import Topology
 
@@ -25,16 +26,33 @@ def known_sinks(
         if not isinstance(sink, Sink):
             continue
         path = path_to_table(topology, sink, stateful)
-        text = "\n".join(f"{name} {fingerprints[name]}" for name in path) if sink.is_table else sink.inputs[0]
-        made = hashlib.sha256(text.encode()).hexdigest()
+        made = way_to_sink(topology, sink, stateful, fingerprints)
         before = head.sinks.get(sink.name)
         if before is not None and (before.is_table, before.fingerprint) == (sink.is_table, made):
             since = before.since
         else:
             # What the step gave before is in no outbox, unless the step is as new as its sink.
             since = head.commit + 1 if path[-1] in head.fingerprints else 0
-        found[sink.name] = SinkShape(since=since, is_table=sink.is_table, fingerprint=made)
+        formerly = () if before is None else before.formerly
+        found[sink.name] = SinkShape(since=since, is_table=sink.is_table, fingerprint=made, formerly=formerly)
     return found
+
+
+def way_to_sink(
+    topology: Topology,
+    sink: Sink,
+    stateful: Set[str],
+    fingerprints: Mapping[str, str],
+    formerly: Mapping[str, str] | None = None,
+) -> str:
+    """A hash of the steps that a table's rows go through on their way to the sink; of a stream, of its input's name.
+    With `formerly`, under the names that steps had; then the fingerprints are of those names, too."""
+    names = formerly or {}
+    path = path_to_table(topology, sink, stateful)
+    steps = [called_then(name, names) for name in path]
+    ways = zip(steps, (fingerprints[name] for name in path), strict=True)
+    text = "\n".join(f"{name} {made}" for name, made in ways) if sink.is_table else steps[0]
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def path_to_table(topology: Topology, sink: Sink, stateful: Set[str]) -> list[str]:

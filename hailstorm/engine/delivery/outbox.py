@@ -48,6 +48,7 @@ class Beginning:
     last: int = 0  # the last one with rows for it
     whole: int = 0  # the last one that has the whole table for it
     resent: int = 0  # the same, when a person asked for it
+    first_name: str = ""  # of a sink that was renamed: by it the target knows it
 
 
 class Outbox(Protocol):
@@ -129,7 +130,10 @@ class LedgerOutbox:
         shape, whole = head.sinks.get(sink), head.wholes.get(sink, 0)
         commit = self._commit(whole) if whole else None
         resent = whole if commit is not None and commit.whole.get(sink) == RESENT else 0
-        return Beginning(0 if shape is None else shape.since, head.outboxes.get(sink, 0), whole, resent)
+        last = head.outboxes.get(sink, 0)
+        if shape is None:
+            return Beginning(0, last, whole, resent)
+        return Beginning(shape.since, last, whole, resent, shape.formerly[0].name if shape.formerly else "")
 
     def pending(self, sink: str, after: int) -> list[Entry]:
         found: list[Entry] = []
@@ -144,7 +148,8 @@ class LedgerOutbox:
             if commit.commit > until:
                 break
             files = commit.outbox.get(sink, ())
-            is_cleared = not files and commit.outboxes.get(sink, 0) > after
+            # One that says how far a sink was under another name had nothing for it itself.
+            is_cleared = not files and commit.outboxes.get(sink, 0) >= max(after + 1, commit.covers_from)
             if is_cleared or not all(self._ledger.store.exists(file.path) for file in files):
                 return False
         return True
@@ -182,7 +187,7 @@ class LedgerOutbox:
 
     def is_retry(self, commit: int) -> bool:
         found = self._commit(commit)
-        return found is not None and found.reason == "retry"
+        return found is not None and found.reason == "retry" and not found.first
 
     def store_rejected(self, sink: str, commit: int, letters: Sequence[tuple[str, bytes]], rows: pa.Table) -> None:
         self._ledger.store_rejected(sink, commit, letters, rows)

@@ -21,6 +21,7 @@ from hailstorm.engine.ticks.covering import begun, refuse_overlap
 from hailstorm.engine.ticks.evolution import Evolution
 from hailstorm.engine.ticks.letters import Merged
 from hailstorm.engine.ticks.logs import Choice, Look
+from hailstorm.engine.ticks.renaming import renaming
 from hailstorm.engine.ticks.replacing import Replacement
 from hailstorm.engine.ticks.times import Times
 from hailstorm.engine.tolerance import Recent
@@ -28,6 +29,7 @@ from hailstorm.errors import LedgerError
 from hailstorm.ledger.commit import Commit, DataFile, SinkShape, StateChange
 from hailstorm.ledger.ledger import Ledger, next_commit
 from hailstorm.ledger.live import Live
+from hailstorm.ledger.renaming import Names
 from hailstorm.ledger.runs import run_name
 from hailstorm.topology.fingerprint import declared_parts
 from hailstorm.topology.topology import Topology
@@ -119,7 +121,8 @@ class Committer:
         head = self._ledger.head
         steps = dict(head.steps)
         for name, shape in plan.stateful.items():
-            steps[name] = msgspec.structs.replace(shape, fingerprint=found.fingerprints[name])
+            formerly = head.steps[name].formerly if name in head.steps else ()
+            steps[name] = msgspec.structs.replace(shape, fingerprint=found.fingerprints[name], formerly=formerly)
         fields = {
             "coverage": {**head.coverage, **begun(self._topology, plan.stateful, head.coverage)},
             "sinks": known_sinks(self._topology, set(plan.stateful), head, found.fingerprints),
@@ -138,6 +141,12 @@ class Committer:
             recent=(),
             **fields,
         )
+
+    def renaming(self, plan: Plan, names: Names) -> Commit:
+        """These steps and sinks go on under other names."""
+        ledger = self._ledger
+        fields = renaming(self._topology, ledger.store, ledger.head, names, set(plan.stateful), ledger.stamp)
+        return self._make("rename", datetime.now(UTC), **fields)
 
     def backfill(self, plan: Plan, replacement: Replacement) -> Commit:
         """Steps have their past."""

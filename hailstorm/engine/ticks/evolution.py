@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from hailstorm.engine.ticks.renaming import describe_renamed, renames
 from hailstorm.errors import RunError
 from hailstorm.ledger.commit import StepShape
 from hailstorm.ledger.live import Live
+from hailstorm.ledger.renaming import has_state, under_names_of_now
 from hailstorm.topology.arrow_types import spark_name
 from hailstorm.topology.fingerprint import fingerprint
 from hailstorm.topology.step import Process, Step, Top
@@ -32,6 +34,7 @@ class Evolution:
     retyped: Mapping[str, str]  # processes that have a field of another type than their state, and how they differ
     unknown: Mapping[str, tuple[str, ...]]  # added stateful steps -> the tables they read that have rows already
     below: Mapping[str, tuple[str, ...]]  # changed steps without state -> the stateful steps that read them
+    renamed: Mapping[str, str]  # steps and sinks -> the names that the ledger knows them by
 
     @property
     def any(self) -> bool:
@@ -40,6 +43,7 @@ class Evolution:
     def describe(self) -> tuple[str, ...]:
         """The whole difference, a sentence per step. Nothing at the first run."""
         return (
+            *describe_renamed(self.renamed),
             *(f"'{name}' is new: {self._beginning(name)}" for name in self.added),
             *(f"'{name}' is back, with the state that it had" for name in self.returned),
             *(f"'{name}' was removed" for name in self.removed),
@@ -61,9 +65,11 @@ class Evolution:
 
 def evolution(topology: Topology, head: Live, key_types: Mapping[str, tuple[str, ...]]) -> Evolution:
     """`key_types` are those of every stateful step, as Spark has resolved them."""
-    now, before = fingerprint(topology), head.fingerprints
-    changed = tuple(name for name in now if name in before and before[name] != now[name])
-    returned = tuple(name for name in now if name not in before and head.runs.get(name))
+    names = renames(topology, head)
+    head = under_names_of_now(head, names)
+    now, then, before = fingerprint(topology), fingerprint(topology, names), head.fingerprints
+    changed = tuple(name for name in now if name in before and before[name] != then[name])
+    returned = tuple(name for name in now if name not in before and has_state(head, name))
     known = [name for name in now if head.runs.get(name) and name in head.steps]
     others = {name: _other_key(topology.step(name).state_key, key_types[name], head.steps[name]) for name in known}
     added = tuple(name for name in now if name not in before and name not in returned) if head.commit else ()
@@ -88,6 +94,7 @@ def evolution(topology: Topology, head: Live, key_types: Mapping[str, tuple[str,
             for name in changed
             if name not in key_types
         },
+        renamed=names,
     )
 
 

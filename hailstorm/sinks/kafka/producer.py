@@ -57,7 +57,7 @@ class Transactions:
 
     @property
     def id(self) -> str:
-        return f"hailstorm/{self.delivery.topology}/{self.delivery.sink}"
+        return f"hailstorm/{self.delivery.owner}"
 
     def open(self) -> None:
         """Check the topics, take over from whoever wrote before, and read how far that one got."""

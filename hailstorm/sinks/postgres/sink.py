@@ -166,7 +166,7 @@ class Postgres:
             row_count += write(session, parcel)
             for table in session.tables:
                 connection.execute(_CLAIM, [table.name, delivery.owner])
-            values = [delivery.ledger, parcel.commit, row_count, delivery.topology, delivery.sink]
+            values = [delivery.ledger, parcel.commit, row_count, delivery.topology, delivery.known_as]
             connection.execute(_STORE_CURSOR, values)
             faults.fault("during-delivery")
 
@@ -177,7 +177,7 @@ class Postgres:
                 connection.execute(create)
         if not connection.execute(_HAS_LEDGER).fetchall():
             raise old_cursor(public_address(self.url))
-        connection.execute(_FIRST_CURSOR, [delivery.topology, delivery.sink, delivery.ledger])
+        connection.execute(_FIRST_CURSOR, [delivery.topology, delivery.known_as, delivery.ledger])
         self._refuse_other_owners(session)
         if self.route is not None:
             self._check_route(delivery)
@@ -313,7 +313,7 @@ def _stored(session: _Open, lock: str = "") -> tuple[Cursor | None, int]:
     delivery = session.delivery
     found = session.connection.execute(
         f"SELECT ledger, commit_number, row_count FROM hailstorm_cursors {_ROW} {lock}",
-        [delivery.topology, delivery.sink],
+        [delivery.topology, delivery.known_as],
     ).fetchone()
     if found is None or found[1] == 0:
         return None, 0

@@ -1,0 +1,145 @@
+"""Renaming in a ledger: the same is live under other names, and nothing is written again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+import hailstorm as hs
+from hailstorm.engine.ticks.renaming import renames
+from hailstorm.errors import LedgerError, RunError
+from hailstorm.history.erase import erase, erased_hashes
+from hailstorm.history.opened import open_ledger
+from hailstorm.history.verify import verify
+from hailstorm.ledger.ledger import Ledger, next_commit
+from hailstorm.ledger.live import Live
+from hailstorm.ledger.renaming import moved, renamed_fields, with_former
+from hailstorm.ledger.runs import run_name
+from hailstorm.ledger.squashing import squashed
+from hailstorm.topology.fingerprint import fingerprint
+from hailstorm.topology.table import Table
+from hailstorm.topology.topology import Topology
+from tests.unit.word_ledger import BEGIN, WordLedger
+
+
+def rename(ledger: Ledger, new: str, old: str) -> None:
+    head = ledger.head
+    after = moved(ledger.store, head, {new: old}, ledger.stamp)
+    steps = {name: with_former(shape, old if name == new else None, head.commit) for name, shape in after.steps.items()}
+    fields = renamed_fields(head, msgspec.structs.replace(after, steps=steps))
+    ledger.commit(next_commit(head, "evolve", ledger.epoch, BEGIN, **fields))
+
+
+@pytest.fixture
+def words(tmp_path: Path) -> WordLedger:
+    made = WordLedger(tmp_path / "ledger")
+    made.tick({"hail": 1, "rain": 2})
+    made.tick({"hail": 2, "ada": 1})
+    return made
+
+
+def test_runs_get_a_second_name_and_are_not_written_again(words: WordLedger) -> None:
+    ledger = words.ledger
+    before = ledger.head
+    files = {ledger.root.joinpath(run_name("counts", run.id)).stat().st_ino for run in before.runs["counts"]}
+    rename(ledger, "totals", "counts")
+    runs = ledger.head.runs
+    assert {ledger.root.joinpath(run_name("totals", run.id)).stat().st_ino for run in runs["totals"]} == files
+    assert not runs["counts"]
+    reader = open_ledger(ledger.root)
+    assert {row["word"]: row["n"] for row in reader.state("totals").arrow().to_pylist()} == words.at[2]
+    assert {row["word"]: row["n"] for row in reader.state("counts", 1).arrow().to_pylist()} == words.at[1]
+    assert not verify(ledger).problems
+    assert ledger.head.called_then(2) == {"totals": "counts"}
+    assert ledger.head.called_then(3) == {}
+
+
+def test_who_asks_by_the_wrong_name_is_told_the_right_one(words: WordLedger) -> None:
+    rename(words.ledger, "totals", "counts")
+    reader = open_ledger(words.ledger.root)
+    for step, at, hint in (
+        ("totals", 2, "It was called 'counts' then."),
+        ("counts", None, "It is called 'totals' since commit 3."),
+    ):
+        with pytest.raises(LedgerError) as caught:
+            reader.state(step, at)
+        assert hint in caught.value.render()
+    with pytest.raises(LedgerError) as caught:
+        reader.diff("totals", 1, 3)
+    assert "It was called 'counts' then." in caught.value.render()
+
+
+def test_squashed_commits_do_the_same(words: WordLedger) -> None:
+    rename(words.ledger, "totals", "counts")
+    rename(words.ledger, "sums", "totals")
+    commits = list(words.ledger.commits())
+    assert Live().after(squashed(commits).commit).runs["sums"] == words.ledger.head.runs["sums"]
+    assert words.ledger.head.called_then(1) == {"sums": "counts"}
+    assert words.ledger.head.called_then(3) == {"sums": "totals"}
+
+
+def test_a_key_is_erased_under_all_names(words: WordLedger) -> None:
+    rename(words.ledger, "totals", "counts")
+    report = erase(words.ledger, "totals", {"word": pa.array(["ada"])})
+    assert report.state == {"counts": 1, "totals": 1}
+    assert erased_hashes(words.ledger.store, {"totals", "counts"})
+    assert b"ada" not in b"".join(
+        file.read_bytes() for file in words.ledger.root.rglob("*.parquet") if ".cache" not in str(file)
+    )
+    assert not verify(Ledger(words.ledger.root)).problems
+
+
+def topology(name: str, old: str | None, kind: str = "fold") -> Topology:
+    storm = hs.Topology("words")
+    lines = storm.spout("lines", hs.Log("x"), schema="word STRING, n BIGINT")
+    if kind == "fold":
+        lines.fold(name, by="word", n=hs.count(), renamed_from=old)
+    else:
+        lines.table(name, key="word", renamed_from=old)
+    return storm
+
+
+def known(*steps: str) -> Live:
+    return Live(
+        commit=4,
+        fingerprints=dict.fromkeys(("lines", *steps), ""),
+        declared={step: {"kind": "fold"} for step in steps},
+    )
+
+
+def test_what_is_renamed() -> None:
+    assert renames(topology("totals", "counts"), known("counts")) == {"totals": "counts"}
+    assert renames(topology("totals", "counts"), Live()) == {}, "a new ledger"
+    assert renames(topology("totals", "counts"), known("totals")) == {}, "it was called so from the beginning"
+    assert renames(topology("counts", None), known("counts")) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "kind", "live", "code"),
+    [
+        ("totals", "count", "fold", known("counts"), "HS-RUN-060"),
+        ("totals", "counts", "fold", known("counts", "totals"), "HS-RUN-061"),
+        ("totals", "counts", "table", known("counts"), "HS-RUN-062"),
+    ],
+)
+def test_a_wrong_name_is_refused(name: str, old: str, kind: str, live: Live, code: str) -> None:
+    with pytest.raises(RunError) as caught:
+        renames(topology(name, old, kind), live)
+    assert caught.value.code == code
+
+
+def test_what_is_below_a_renamed_step_has_the_fingerprint_that_it_had() -> None:
+    def with_name(name: str) -> Topology:
+        storm = topology(name, None)
+        table = Table(storm, name)
+        table.where("big", "n > 1")
+        table.sql("changes", f"SELECT {name}.word, n FROM {name}")
+        return storm
+
+    old, new = fingerprint(with_name("counts")), fingerprint(with_name("totals"))
+    undone = fingerprint(with_name("totals"), {"totals": "counts"})
+    assert old["big"] == undone["big"] != new["big"]
+    assert old["changes"] == undone["changes"] != new["changes"]
