@@ -281,7 +281,7 @@ class Stream:
         )
         return self.topology.add_stream(step)
 
-    def distinct(self, name: str, *, by: str | Sequence[str], within: str) -> Stream:
+    def distinct(self, name: str, *, by: str | Sequence[str] | None = None, within: str | None = None) -> Stream:
         """The first row of a key, and then none until `within` has passed in event time since that row.
 
         A late row of a key that is no longer known is on `.late`: nobody can tell whether it is the first.
@@ -290,6 +290,11 @@ class Stream:
         self._check_timed(name, at)
         if by is None:
             raise mistakes.wrong_argument(name, "has no key", "Say what makes rows equal: by='order_id'.", at)
+        if within is None:
+            advice = (
+                "Say for how long a key is remembered: within='1 hour'. Otherwise all of them would be kept for ever."
+            )
+            raise mistakes.wrong_argument(name, "has no bound", advice, at)
         key = fold_key(name, by, self.step, at, doing="is distinct by")
         span = milliseconds(within, f"within of step '{name}'", at) * 1000
         if not span:
@@ -311,7 +316,9 @@ class Stream:
             raise mistakes.wrong_argument(self.name, f"has no output {name!r}", known, at)
         return self.topology.add_output(self.step, name, outputs[name])
 
-    def table(self, name: str, *, key: str | Sequence[str], at: str | None = None, deletes: str | None = None) -> Table:
+    def table(
+        self, name: str, *, key: str | Sequence[str] = (), at: str | None = None, deletes: str | None = None
+    ) -> Table:
         """The newest row of each key, by event time or by the column `at`; of equal times, the later record's.
 
         A row for which the predicate `deletes` is true removes its key. Rows with a null in the key are dead letters.
