@@ -72,9 +72,12 @@ class Windows:
 
     def of(self, times: Times) -> tuple[npt.NDArray[np.int64], Times, Times]:
         """The windows of each moment: the index of the moment, start and end, a row per window."""
+        places = np.arange(len(times))
+        if self.size == self.every and len(times):
+            start, end = self._only(times)
+            return places, start, end
         shown = self.shown(times)
         last = (shown - self.offset) // self.every * self.every + self.offset  # the last one that begins before it
-        places = np.arange(len(times))
         found = []
         for number in range(self.at_most):
             start = last - number * self.every
@@ -82,6 +85,17 @@ class Windows:
             found.append((places[inside], start[inside], times[inside], shown[inside]))
         index, start, moment, seen = (np.concatenate(parts) for parts in zip(*found, strict=True))
         return index, self._moment(start, moment, seen), self._moment(start + self.size, moment, seen)
+
+    def _only(self, times: Times) -> tuple[Times, Times]:
+        """The window of each moment, where each is in one. Most often all of them are in the same."""
+        ends = np.array([times.min(), times.max()])
+        if self.zone == "UTC" and ends[1] - ends[0] < self.every:
+            first, last = (ends - self.offset) // self.every * self.every + self.offset
+            start = np.full(len(times), first) if first == last else np.where(times < last, first, last)
+            return start, start + self.size
+        shown = self.shown(times)
+        start = (shown - self.offset) // self.every * self.every + self.offset
+        return self._moment(start, times, shown), self._moment(start + self.size, times, shown)
 
     def shown(self, times: Times) -> Times:
         """What the clocks of the zone show at these moments."""

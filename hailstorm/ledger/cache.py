@@ -13,23 +13,51 @@ import threading
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from hailstorm.columns import DELETED
+from hailstorm.ledger.arrays import flags, integers
 from hailstorm.ledger.commit import Run
-from hailstorm.ledger.runs import Hashes, hashes_of, run_name
+from hailstorm.ledger.runs import Hashes, equal_keys, hashes_of, run_name
 from hailstorm.ledger.stores import cache_folder, open_store
 from hailstorm.ledger.stores.store import Store, read_table
 
+FEW_MOMENTS = 256  # in a run, for them to be worth knowing
 _KEEP_OPEN = 512
 _SMALL = 1 << 20  # bytes
 _TIDY_SECONDS = 60.0
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+@dataclass(frozen=True)
+class Moments:
+    """The times of rows as numbers of the few different ones."""
+
+    known: Hashes
+    which: npt.NDArray[np.int32]
+
+    @staticmethod
+    def of(rows: pa.Table, column: str) -> Moments | None:
+        """None when there are many, as those of sessions are; or when it is no column of times or integers."""
+        type_ = rows.schema.field(column).type
+        if not rows.num_rows or not (pa.types.is_timestamp(type_) or pa.types.is_int64(type_)):
+            return None
+        values = rows.column(column).cast(pa.int64())
+        if len(values.slice(0, 4 * FEW_MOMENTS).unique()) > FEW_MOMENTS:
+            return None
+        encoded = values.combine_chunks().dictionary_encode()
+        if len(encoded.dictionary) > FEW_MOMENTS:
+            return None
+        codes = np.frombuffer(encoded.indices.buffers()[1], dtype=np.int32)[: rows.num_rows]
+        return Moments(integers(encoded.dictionary), codes)
 
 
 @dataclass(frozen=True)
@@ -40,6 +68,36 @@ class OpenRun:
     hashes: Hashes
     first: int
     last: int
+    _known: dict[object, Any] = field(default_factory=dict)  # what was asked of it, and does not change
+
+    def moments(self, column: str) -> Moments | None:
+        """The times in a column of times or of 64-bit integers; None when there are many different ones."""
+        if ("moments", column) not in self._known:
+            self._known["moments", column] = Moments.of(self.table, column)
+        found: Moments | None = self._known["moments", column]
+        return found
+
+    @cached_property
+    def groups(self) -> tuple[Hashes, Hashes]:
+        """The different hashes, and where the rows of each begin; behind the last one, how many rows there are."""
+        starts = np.flatnonzero(self.hashes[1:] != self.hashes[:-1]) + 1
+        borders = np.concatenate(([0], starts, [len(self.hashes)]))
+        return self.hashes[borders[:-1]], borders
+
+    def is_mixed(self, by: Sequence[str]) -> bool:
+        """Whether rows of one hash have different values in these columns."""
+        known = ("mixed", *by)
+        if known not in self._known:
+            same = np.flatnonzero(self.hashes[1:] == self.hashes[:-1])
+            keys = self.table.select(list(by))
+            self._known[known] = not bool(equal_keys(keys, same, keys, same + 1).all())
+        return bool(self._known[known])
+
+    @cached_property
+    def deleted(self) -> npt.NDArray[np.bool_] | None:
+        """Which rows are tombstones; None when none is."""
+        found = flags(self.table.column(DELETED).combine_chunks())
+        return found if found.any() else None
 
     @staticmethod
     def of(rows: pa.Table) -> OpenRun:

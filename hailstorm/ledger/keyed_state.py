@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hailstorm.columns import BUCKET, DELETED, EVENT_TIME, HASH, HIDDEN, KIND, OLD, UPDATED
+from hailstorm.columns import BUCKET, DELETED, EVENT_TIME, HASH, HIDDEN, KIND, OLD, PANE, UPDATED, WINDOW_START
 from hailstorm.ledger.cache import OpenRun
 from hailstorm.ledger.equality import equal_values, one_chunk
 from hailstorm.ledger.lookup import Matches, Members, all_members, look_up, numbered_members, range_of
@@ -40,6 +40,11 @@ class Layout:
     table: str
     key: tuple[str, ...]
     clock: str = ""
+
+    @property
+    def moment(self) -> str | None:
+        """The column of the key by which rows of one time are told from those of others: of windows and of panes."""
+        return next((name for name in (PANE, WINDOW_START) if name in self.key), None)
 
     @property
     def step(self) -> str:
@@ -67,7 +72,7 @@ class KeyedState:
 
         Rows of `also`, sorted by hash with one row per key, count as newer: what this tick has written.
         """
-        return look_up(rows, self._layout.key, [*map(OpenRun.of, also), *self._runs])
+        return look_up(rows, self._layout.key, [*map(OpenRun.of, also), *self._runs], self._layout.moment)
 
     def members(self, groups: pa.Table, by: Sequence[str], also: Sequence[pa.Table] = ()) -> pa.Table | None:
         """Every live row of these groups; None when nothing was ever written.

@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from hailstorm.columns import DELETED
-from hailstorm.ledger.arrays import flags, integers, numbers
-from hailstorm.ledger.cache import OpenRun
+from hailstorm.ledger.arrays import integers, numbers
+from hailstorm.ledger.cache import Moments, OpenRun
 from hailstorm.ledger.runs import Hashes, Positions, equal_keys, hashes_of
 
 
@@ -65,19 +65,24 @@ def _taken(run: OpenRun, name: str, type_: pa.DataType, places: Positions) -> pa
     return taken if taken.type == type_ else taken.cast(type_)
 
 
-def look_up(rows: pa.Table, key: Sequence[str], runs: Iterable[OpenRun]) -> Matches:
+def look_up(rows: pa.Table, key: Sequence[str], runs: Iterable[OpenRun], moment: str | None = None) -> Matches:
     """Find each of these rows' keys, in runs given newest first. `rows` are sorted by hash, one row a key.
 
-    A key whose newest row is a tombstone is not found.
+    A key whose newest row is a tombstone is not found. `moment` is a column of the key with few different times in each
+    run: a row is looked for only in runs that hold its time. So a window that has just begun is looked for in none.
     """
     hashes, keys = hashes_of(rows), rows.select(list(key))
     open_ = np.arange(rows.num_rows, dtype=np.int64)
     is_open = np.ones(rows.num_rows, dtype=np.bool_)
     parts: list[tuple[OpenRun, Positions, Positions]] = []
+    moments = None if moment is None else Moments.of(rows, moment)
     for run in runs:
         if not len(open_):
             break
-        wanted, places = _search(run, hashes, open_, keys, key)
+        asked = open_ if moments is None or moment is None else _held_by(run, moment, moments, open_)
+        if not len(asked):
+            continue
+        wanted, places = _search(run, hashes, asked, keys, key)
         if not len(wanted):
             continue
         is_open[wanted] = False
@@ -87,6 +92,15 @@ def look_up(rows: pa.Table, key: Sequence[str], runs: Iterable[OpenRun]) -> Matc
             wanted, places = wanted[~deleted], places[~deleted]
         parts.append((run, places, wanted))
     return Matches(rows.num_rows, tuple(parts))
+
+
+def _held_by(run: OpenRun, column: str, moments: Moments, rows: Positions) -> Positions:
+    """Those of the rows whose time the run may have."""
+    there = run.moments(column)
+    held = None if there is None else np.isin(moments.known, there.known)
+    if held is None or held.all():
+        return rows
+    return rows[held[moments.which[rows]]] if held.any() else rows[:0]
 
 
 def _search(
@@ -150,7 +164,8 @@ class Members:
     """Rows of groups, by group and number; `group` is the place of the group of each. Columns are read when asked."""
 
     group: Positions
-    number: Positions
+    known: Positions  # the different numbers, sorted
+    which: Positions  # of each row, the place of its number among them
     parts: tuple[tuple[OpenRun, Positions], ...] = ()
     chosen: Positions = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # among the rows of all parts
 
@@ -165,6 +180,10 @@ class Members:
         return taken.take(numbers(self.chosen if rows is None else self.chosen[rows]))
 
 
+_NONE = np.zeros(0, dtype=np.int64)
+_SPARSE = 4  # cells for each row: then rows are sorted instead
+
+
 def numbered_members(groups: pa.Table, by: Sequence[str], number: str, runs: Iterable[OpenRun]) -> Members:
     """Every live row of these groups, where a row is known by its group and the integer column `number`.
 
@@ -172,37 +191,72 @@ def numbered_members(groups: pa.Table, by: Sequence[str], number: str, runs: Ite
     without reading what nobody asks for.
     """
     hashes, keys = hashes_of(groups), groups.select(list(by))
-    parts, of_group = [], []
-    for run in runs:
-        left = np.searchsorted(run.hashes, hashes, side="left")
-        counts = np.searchsorted(run.hashes, hashes, side="right") - left
-        if not counts.any():
-            continue
-        group = np.repeat(np.arange(len(hashes)), counts)
-        places = np.repeat(left - (np.cumsum(counts) - counts), counts) + np.arange(len(group))
-        # Other keys may have the same hash.
-        same = equal_keys(run.table.select(list(by)), places, keys, group) if by else np.ones(len(group), np.bool_)
+    found = [(run, *_rows_of(run, hashes, keys, by)) for run in runs]
+    found = [(run, places, group) for run, places, group in found if len(places)]
+    if not found:
+        return Members(_NONE, _NONE, _NONE)
+    total = sum(len(places) for _, places, _ in found)
+    moments = [(run.moments(number), places) for run, places, _ in found]
+    few = [(one, places) for one, places in moments if one is not None]
+    known = np.unique(np.concatenate([one.known for one, _ in few])) if few else _NONE
+    if len(few) < len(found) or len(known) * len(hashes) > _SPARSE * total:
+        return _sorted_members(number, found)
+    # A cell for each group and number. The oldest rows first, so that newer ones replace them.
+    cells = np.full(len(hashes) * len(known), -1, dtype=np.int64)
+    row = total
+    for (run, places, group), (one, _) in zip(reversed(found), reversed(few), strict=True):
+        row -= len(places)
+        numbers_ = np.searchsorted(known, one.known)[one.which[places]]
+        rows = np.arange(row, row + len(places))
+        if run.deleted is not None:
+            rows[run.deleted[places]] = -1
+        cells[group * len(known) + numbers_] = rows
+    there = np.flatnonzero(cells >= 0)
+    group = there // len(known)
+    return Members(
+        group, known, there - group * len(known), tuple((run, places) for run, places, _ in found), cells[there]
+    )
+
+
+def _rows_of(run: OpenRun, hashes: Hashes, keys: pa.Table, by: Sequence[str]) -> tuple[Positions, Positions]:
+    """The rows of a run that are of these groups, and the group of each, in its order."""
+    if not len(run.hashes):
+        return _NONE, _NONE
+    distinct, borders = run.groups
+    place = np.minimum(np.searchsorted(distinct, hashes), len(distinct) - 1)
+    group = np.flatnonzero(distinct[place] == hashes)
+    first, counts = borders[place[group]], borders[place[group] + 1] - borders[place[group]]
+    mixed = bool(by) and run.is_mixed(by)
+    # Other keys may have the same hash.
+    if by and not mixed:
+        same = equal_keys(run.table.select(list(by)), first, keys, group)
         if not same.all():
-            group, places = group[same], places[same]
-        parts.append((run, places))
-        of_group.append(group)
-    none = np.zeros(0, dtype=np.int64)
-    group = np.concatenate([none, *of_group])
-    if not len(group):
-        return Members(none, none)
-    value = np.concatenate([integers(_taken(run, number, pa.int64(), places)) for run, places in parts])
-    low, high = int(value.min()), int(value.max())
-    if (high - low + 1) * len(hashes) < 1 << 62:
-        both = group * (high - low + 1) + (value - low)
+            group, first, counts = group[same], first[same], counts[same]
+    if not len(counts) or counts.max() == 1:
+        places = first
     else:
-        _, rank = np.unique(value, return_inverse=True)
-        both = group * len(rank) + rank
+        places = np.repeat(first - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
+        group = np.repeat(group, counts)
+    if mixed:
+        same = equal_keys(run.table.select(list(by)), places, keys, group)
+        places, group = places[same], group[same]
+    return places, group
+
+
+def _sorted_members(number: str, found: Sequence[tuple[OpenRun, Positions, Positions]]) -> Members:
+    """As `numbered_members`, where there are many different numbers for few rows."""
+    group = np.concatenate([group for _, _, group in found])
+    value = np.concatenate([integers(_taken(run, number, pa.int64(), places)) for run, places, _ in found])
+    known, which = np.unique(value, return_inverse=True)
+    both = group * len(known) + which
     order = np.argsort(both, kind="stable")  # newer rows first among those that are one
-    newest = np.diff(both[order], prepend=-1) != 0
-    deleted = np.concatenate([flags(_taken(run, DELETED, pa.bool_(), places)) for run, places in parts])
+    both = both[order]
+    newest = np.ones(len(order), dtype=np.bool_)
+    newest[1:] = both[1:] != both[:-1]
+    gone = [np.zeros(len(places), np.bool_) if run.deleted is None else run.deleted[places] for run, places, _ in found]
     chosen = order[newest]
-    chosen = chosen[~deleted[chosen]]
-    return Members(group[chosen], value[chosen], tuple(parts), chosen)
+    chosen = chosen[~np.concatenate(gone)[chosen]]
+    return Members(group[chosen], known, which[chosen], tuple((run, places) for run, places, _ in found), chosen)
 
 
 def range_of(run: OpenRun, after: int, until: int) -> pa.Table:

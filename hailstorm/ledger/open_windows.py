@@ -60,12 +60,25 @@ def merge_neighbours(states: pa.Array, starts: Any, merge: Any) -> pa.Array:
     """The states of each group of neighbours, merged in pairs, and the results in pairs again."""
     sizes = np.diff(np.append(starts, len(states)))
     while (sizes > 1).any():
+        odd = sizes % 2 == 1
         halves = (sizes + 1) // 2
-        ends = np.cumsum(halves)
-        within = np.arange(ends[-1]) - np.repeat(ends - halves, halves)
-        left = np.repeat(starts, halves) + 2 * within
-        alone = 2 * within + 1 >= np.repeat(sizes, halves)
-        right = pa.array(np.where(alone, 0, left + 1), mask=alone)
-        states = merge(states.take(pa.array(left)), states.take(right))
-        starts, sizes = ends - halves, halves
+        if not odd.any():
+            states = _merged_pairs(states, merge)
+        else:  # the last of such a group waits for the next turn
+            last, place = (np.cumsum(sizes) - 1)[odd], (np.cumsum(halves) - 1)[odd]
+            paired = np.ones(len(states), dtype=np.bool_)
+            paired[last] = False
+            merged = _merged_pairs(states.take(numbers(np.flatnonzero(paired))), merge)
+            order = np.zeros(len(merged) + len(last), dtype=np.int64)
+            order[place] = np.arange(len(merged), len(order))
+            is_pair = np.ones(len(order), dtype=np.bool_)
+            is_pair[place] = False
+            order[is_pair] = np.arange(len(merged))
+            states = pa.concat_arrays([merged, states.take(numbers(last))]).take(numbers(order))
+        sizes = halves
     return states
+
+
+def _merged_pairs(states: pa.Array, merge: Any) -> pa.Array:
+    lefts = np.arange(0, len(states), 2)
+    return merge(states.take(numbers(lefts)), states.take(numbers(lefts + 1)))

@@ -295,7 +295,14 @@ class Stream:
         )
         return self.topology.add_stream(step)
 
-    def distinct(self, name: str, *, by: str | Sequence[str], within: str, renamed_from: str | None = None) -> Stream:
+    def distinct(
+        self,
+        name: str,
+        *,
+        by: str | Sequence[str] | None = None,
+        within: str | None = None,
+        renamed_from: str | None = None,
+    ) -> Stream:
         """The first row of a key, and then none until `within` has passed in event time since that row.
 
         A late row of a key that is no longer known is on `.late`: nobody can tell whether it is the first.
@@ -304,6 +311,11 @@ class Stream:
         self._check_timed(name, at)
         if by is None:
             raise mistakes.wrong_argument(name, "has no key", "Say what makes rows equal: by='order_id'.", at)
+        if within is None:
+            advice = (
+                "Say for how long a key is remembered: within='1 hour'. Otherwise all of them would be kept for ever."
+            )
+            raise mistakes.wrong_argument(name, "has no bound", advice, at)
         key = fold_key(name, by, self.step, at, doing="is distinct by")
         span = milliseconds(within, f"within of step '{name}'", at) * 1000
         if not span:
@@ -330,7 +342,7 @@ class Stream:
         self,
         name: str,
         *,
-        key: str | Sequence[str],
+        key: str | Sequence[str] = (),
         at: str | None = None,
         deletes: str | None = None,
         renamed_from: str | None = None,

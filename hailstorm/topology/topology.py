@@ -109,7 +109,7 @@ class Topology:
         source: Source,
         *,
         schema: str | None = None,
-        key: str | Sequence[str],
+        key: str | Sequence[str] = (),
         decode: Decode = "json",
         deletes: str | None = None,
         event_time: str | None = None,

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from hailstorm.ledger.cache import OpenRun
 from hailstorm.ledger.commit import Stamp
-from hailstorm.ledger.lookup import all_members, look_up
+from hailstorm.ledger.lookup import all_members, look_up, numbered_members
 from hailstorm.ledger.runs import (
     buckets_of,
     equal_keys,
@@ -105,6 +105,59 @@ def test_a_lookup_finds_the_newest_row_of_every_key(
     for query, n, found in rows:
         value, _, deleted = whole.get((query["word"], query["place"]), (None, 0, True))
         assert (n, found) == ((None, False) if deleted else (value, True))
+
+
+@settings(max_examples=100, deadline=None)
+@given(layers(), st.data())
+def test_a_lookup_by_time_finds_what_a_lookup_in_all_runs_finds(
+    case: tuple[dict[tuple[str, int], int], list[Layer]], data: st.DataObject
+) -> None:
+    hashes, made = case
+    missing = {("nowhere", 0): data.draw(HASHES), ("a", 9): data.draw(HASHES)}
+    asked = data.draw(st.lists(st.sampled_from([*hashes, *missing]), unique=True, min_size=1))
+    queries = timed(table_of(dict.fromkeys(asked, (0, 0, False)), {**hashes, **missing}))
+    runs = [opened(timed(table_of(layer, hashes))) for layer in reversed(made)]
+    pruned, whole = look_up(queries, ["word", "place"], runs, "place"), look_up(queries, ["word", "place"], runs)
+    for matches in (pruned, whole):
+        assert matches.column("n", pa.int64()).to_pylist() == whole.column("n", pa.int64()).to_pylist()
+        assert matches.found().to_pylist() == whole.found().to_pylist()
+
+
+@pytest.mark.parametrize("many", [0, 300])
+def test_times_of_a_run_are_known_when_they_are_few(many: int) -> None:
+    run = opened(pa.table({"_hash": np.arange(4 + many), "at": np.arange(4 + many) // (1 if many else 2)}))
+    found = run.moments("at")
+    assert found is None if many else found is not None and found.known[found.which].tolist() == [0, 0, 1, 1]
+    assert opened(pa.table({"_hash": [1], "at": ["a text"]})).moments("at") is None
+
+
+@settings(max_examples=200, deadline=None)
+@given(layers(), st.data())
+def test_members_by_number_are_the_newest_rows_of_their_groups(
+    case: tuple[dict[tuple[str, int], int], list[Layer]], data: st.DataObject
+) -> None:
+    _, made = case
+    words = sorted({word for layer in made for word, _ in layer} | {"nowhere"})
+    hashes = {word: data.draw(HASHES) for word in words}  # of the group: all its rows have it
+    by_key = {key: hashes[key[0]] for layer in made for key in layer}
+    asked = data.draw(st.lists(st.sampled_from(words), unique=True, min_size=1))
+    asked.sort(key=lambda word: hashes[word])
+    groups = pa.table({"_hash": pa.array([hashes[word] for word in asked], pa.int64()), "word": asked})
+    runs = [opened(timed(table_of(layer, by_key))) for layer in reversed(made)]
+    found = numbered_members(groups, ["word"], "place", runs)
+    rows = zip(found.group, found.known[found.which], found.column("n", pa.int64()).to_pylist(), strict=True)
+    expected = {
+        (asked.index(word), place): n
+        for (word, place), (n, _, deleted) in newest(made).items()
+        if word in asked and not deleted
+    }
+    listed = [((int(group), int(place)), n) for group, place, n in rows]
+    assert listed == sorted(expected.items()), "by group and number"
+
+
+def timed(table: pa.Table) -> pa.Table:
+    """With the place as a number of microseconds."""
+    return table.set_column(2, "place", table.column("place").cast(pa.int64()))
 
 
 @settings(max_examples=60, deadline=None)

@@ -72,3 +72,18 @@ def test_windows_that_a_clock_of_summer_time_would_cut_do_not_fit_their_zone() -
 
     assert fits(1440, 60) and fits(30, 10) and fits(150, 30) and fits(30, 120)
     assert not fits(90, 90) and not fits(150, 120) and not fits(90, 120) and not fits(30, 120, 45)
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin"])
+def test_the_window_of_a_moment_holds_it_where_windows_do_not_overlap(zone: str) -> None:
+    windows = Windows(24 * HOUR, 24 * HOUR, 3 * HOUR, zone)
+    begin = round(datetime(2026, 3, 27, tzinfo=UTC).timestamp() * 1e6)
+    many = begin + np.arange(0, 72 * 60, 7) * MINUTE  # over the change to summer time
+    for times in (many, many[:1], many[:100], many[150:250], np.array([begin, begin + 24 * HOUR - 1])):
+        index, start, end = windows.of(times)
+        assert index.tolist() == list(range(len(times)))
+        assert ((start <= times) & (times < end)).all()
+        singly = [windows.of(np.array([time]))[1:] for time in times.tolist()]
+        assert start.tolist() == [int(one[0]) for one, _ in singly] and end.tolist() == [int(o[0]) for _, o in singly]
+        if zone == "UTC":
+            assert ((start - 3 * HOUR) % (24 * HOUR) == 0).all() and (end - start == 24 * HOUR).all()

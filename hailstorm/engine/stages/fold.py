@@ -85,14 +85,14 @@ class LookUp:
     def _looked_up(self, table: pa.Table, task: Task) -> pa.Table:
         fold = self.fold
         matches = task.state(fold.layout).prior(table)
-        if fold.waiting is not None:
+        if fold.waiting is not None and table.column(EVENT_TIME).null_count:
             # An entry of an agenda is a hint: what it names may be gone by now.
             real = pc.or_(matches.found(), pc.is_valid(table.column(EVENT_TIME).combine_chunks()))
             if not pc.all(real).as_py():
                 table = table.filter(real)
                 matches = task.state(fold.layout).prior(table)
         # What has expired by the watermark is not there for the rows of this tick, whether or not it has left already.
-        expired = None if fold.waiting is None else fold.waiting.expired(table, matches.column(UPDATED, TIME), task)
+        expired = None if fold.waiting is None else fold.waiting.expired(table, matches, task)
         columns: dict[str, Any] = {name: table.column(name) for name in (*fold.key, HASH)}
         # What is only due keeps the state that it has, also where a state is replaced.
         alone = pc.is_null(table.column(EVENT_TIME).combine_chunks()) if fold.replaces and fold.waiting else None
@@ -118,14 +118,15 @@ class LookUp:
             columns[MEMBERS] = members if alone is None else _where(alone, before, members)
         columns[FOUND] = matches.found()
         columns["_time"] = table.column("_time")
-        if not fold.replaces:
+        if not fold.replaces and (fold.waiting is None or fold.waiting.closing is None):  # windows have their own times
             # As integers: Arrow has no maximum of times with a zone.
             updated, before = table.column("_time").combine_chunks(), matches.column(UPDATED, TIME)
             before = before if expired is None else unless(expired, before)
             columns["_time"] = pc.max_element_wise(updated.cast(pa.int64()), before.cast(pa.int64())).cast(TIME)
         if fold.waiting is not None:
             columns[DUE] = table.column(DUE)
-            columns[CLOSED] = matches.column(CLOSED, pa.bool_())
+            none = pa.nulls(table.num_rows, pa.bool_())
+            columns[CLOSED] = matches.column(CLOSED, pa.bool_()) if fold.waiting.final else none
         return pa.table(columns).combine_chunks()
 
 
@@ -162,11 +163,14 @@ class WriteFold:
         """What waits for a time is written and not shown; what leaves at one goes, with or without a word."""
         table = waiting.timed(table)
         fate = waiting.fate(table, deleted, task)
-        real = pc.or_(table.column(FOUND), pc.invert(fate.leaves))
         closed = table.set_column(table.column_names.index(CLOSED), CLOSED, fate.closed)
-        self._write_state(closed.filter(real), fate.leaves.filter(real), task)
+        if pc.any(fate.leaves).as_py():
+            real = pc.or_(table.column(FOUND), pc.invert(fate.leaves))
+            self._write_state(closed.filter(real), fate.leaves.filter(real), task)
+            waiting.forget_members(table.filter(fate.leaves), task)
+        else:
+            self._write_state(closed, None, task)
         waiting.remember(table, fate, task)
-        waiting.forget_members(table.filter(fate.leaves), task)
         if self.fold.sinks or self.fold.feeds:
             shown, fate = table.filter(fate.shown), fate.filter(fate.shown)
             shown = shown.set_column(shown.column_names.index(FOUND), FOUND, fate.was_shown)

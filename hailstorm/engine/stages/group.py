@@ -15,9 +15,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from hailstorm.algebra.monoid import ArrowLift
-from hailstorm.columns import HASH, TIME
+from hailstorm.columns import EVENT_TIME, HASH, TIME
 from hailstorm.engine.stages.chain import Batches, Task
 from hailstorm.engine.stages.fold import MEMBERS, STATE
+from hailstorm.ledger.arrays import integers
 from hailstorm.ledger.hashing import hash_columns
 from hailstorm.ledger.runs import Positions, as_text, equal_keys
 
@@ -42,9 +43,15 @@ class GroupRows:
     phase = "merge"
 
     def __call__(self, batches: Batches, task: Task) -> Batches:
-        kept = [batch for batch in batches if batch.num_rows]
+        # Only what is read is held, and copied into one piece.
+        kept = [batch.select(self._reads) for batch in batches if batch.num_rows]
         if kept:
             yield self._grouped(pa.Table.from_batches(kept).combine_chunks())
+
+    @property
+    def _reads(self) -> list[str]:
+        inputs = [name for lifted in self.lifts for name in lifted.inputs]
+        return list(dict.fromkeys([*self.key, *inputs, *([self.weight] if self.weight else ()), EVENT_TIME]))
 
     def _grouped(self, rows: pa.Table) -> pa.RecordBatch:
         keys = rows.select(list(self.key))
@@ -82,15 +89,12 @@ def groups_of(keys: pa.Table, hashes: npt.NDArray[np.int64]) -> tuple[Positions,
     order = np.argsort(hashes, kind="stable")
     sorted_hashes = hashes[order]
     same = sorted_hashes[1:] == sorted_hashes[:-1]
-    if keys.num_columns and same.any():
-        neighbours = np.flatnonzero(same)
-        equal = _equal_or_both_null(keys, order[neighbours + 1], order[neighbours])
-        if not equal.all():
-            # Different keys of one hash are mixed up: number the keys, and sort by that, too.
-            numbers = _key_numbers(keys)
-            order = np.lexsort((numbers, hashes))
-            numbers = numbers[order]
-            same = numbers[1:] == numbers[:-1]
+    if keys.num_columns and same.any() and not _are_equal(keys, order, same):
+        # Different keys of one hash are mixed up: number the keys, and sort by that, too.
+        numbers = _key_numbers(keys)
+        order = np.lexsort((numbers, hashes))
+        numbers = numbers[order]
+        same = numbers[1:] == numbers[:-1]
     return order, np.concatenate(([0], np.flatnonzero(~same) + 1)).astype(np.int64)
 
 
@@ -140,6 +144,25 @@ def _reduced_by_arrow(column: pa.Array, function: str, starts: Positions, count:
     # Without threads the groups come out in the order in which they came in.
     result = table.group_by("group", use_threads=False).aggregate([("value", function)])
     return result.column(f"value_{function}").combine_chunks()
+
+
+def _are_equal(keys: pa.Table, order: Positions, same: npt.NDArray[np.bool_]) -> bool:
+    """Whether the rows that are neighbours in this order, where `same` says that their hashes are equal, have equal
+    keys. Nulls are equal."""
+    neighbours = None
+    for column in keys.columns:
+        values = column.combine_chunks()
+        if not values.null_count and (pa.types.is_int64(values.type) or pa.types.is_timestamp(values.type)):
+            ordered = integers(values.cast(pa.int64()))[order]
+            if (same & (ordered[1:] != ordered[:-1])).any():
+                return False
+            continue
+        if neighbours is None:
+            neighbours = np.flatnonzero(same)
+        one = pa.table({"key": values})
+        if not _equal_or_both_null(one, order[neighbours + 1], order[neighbours]).all():
+            return False
+    return True
 
 
 def _equal_or_both_null(keys: pa.Table, left: Positions, right: Positions) -> npt.NDArray[np.bool_]:

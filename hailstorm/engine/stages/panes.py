@@ -152,23 +152,33 @@ class JoinPanes:
         watermark, reached = task.watermark(self.waiting.step), self._reached(task)
         if not len(before.panes) or watermark is None:
             return None, due
-        index, start, end = self.panes.windows_of(before.known)
+        index, start, end = self.panes.windows_of(before.panes.known)
         chosen = (end > reached) & (end <= watermark)
         index, start, end = index[chosen], start[chosen], end[chosen]
         # Each pane with each of its windows that end: the windows of one pane are neighbours in `index`.
-        counts = np.bincount(index, minlength=len(before.known))[before.which]
+        counts = np.bincount(index, minlength=len(before.panes.known))
+        first = np.searchsorted(index, np.arange(len(counts)))
         if not counts.any():
             return None, due
-        pane = np.repeat(np.arange(len(before.panes)), counts)
-        within = np.arange(len(pane)) - np.repeat(np.cumsum(counts) - counts, counts)
-        window = np.searchsorted(index, before.which)[pane] + within
+        if counts.max() == 1:
+            pane = np.flatnonzero((counts > 0)[before.panes.which])
+            window = first[before.panes.which[pane]]
+        else:
+            times = counts[before.panes.which]
+            pane = np.repeat(np.arange(len(before.panes)), times)
+            within = np.arange(len(pane)) - np.repeat(np.cumsum(times) - times, times)
+            window = first[before.panes.which[pane]] + within
+        if not len(pane):
+            return None, due
         # Two windows can end at once, where clocks skip an hour.
         which = np.unique(np.stack([start, end]), axis=1, return_inverse=True)[1].reshape(-1)
-        group = before.panes.group[pane] * (which.max() + 1) + which[window]
+        group = before.panes.group[pane]
+        if len(start) and which.max():
+            group = group * (which.max() + 1) + which[window]
         if (group[1:] < group[:-1]).any():  # with one window per pane they are in order
             order = np.argsort(group, kind="stable")
             pane, window, group = pane[order], window[order], group[order]
-        starts = np.flatnonzero(np.diff(group, prepend=-1))
+        starts = _borders(group)
         firsts = pa.array(before.panes.group[pane[starts]])
         columns: dict[str, Any] = {name: before.keys.column(name).take(firsts) for name in self.by}
         columns[WINDOW_START] = pa.array(start[window[starts]]).cast(TIME)
@@ -192,10 +202,9 @@ class JoinPanes:
         any more. Gives those that were new."""
         state, parts, fresh = task.state(self.layout), [], None
         if new is not None and new.num_rows:
-            numbers = new.column(WINDOW_START).cast(pa.int64())
-            hashes = pa.array(self._hashes(new, self.by))
-            rows = new.append_column(PANE, numbers).set_column(new.column_names.index(HASH), HASH, hashes)
-            rows = sort_by_hash(rows).combine_chunks()
+            wanted = {name: new.column(name) for name in (*self.by, *self._states, EVENT_TIME)}
+            numbers, hashes = new.column(WINDOW_START).cast(pa.int64()), pa.array(self._hashes(new, self.by))
+            rows = sort_by_hash(pa.table({**wanted, PANE: numbers, HASH: hashes})).combine_chunks()
             prior = state.prior(rows)
             columns: dict[str, Any] = {name: rows.column(name) for name in (HASH, *self.by, PANE)}
             for cell in self.cells:
@@ -210,7 +219,8 @@ class JoinPanes:
         if len(gone):
             keys = before.keys.take(pa.array(before.panes.group[gone]))
             columns = {name: keys.column(name) for name in (HASH, *self.by)}
-            columns |= {PANE: pa.array(before.panes.number[gone]), UPDATED: before.panes.column(UPDATED, TIME, gone)}
+            numbers = pa.array(before.panes.known[before.panes.which[gone]])
+            columns |= {PANE: numbers, UPDATED: before.panes.column(UPDATED, TIME, gone)}
             parts.append(pa.table({**columns, _GONE: pa.repeat(True, len(gone))}))
         if parts:
             rows = sort_by_hash(pa.concat_tables(parts, promote_options="default")).combine_chunks()
@@ -222,10 +232,10 @@ class JoinPanes:
         watermark = task.watermark(self.waiting.step)
         if not len(before.panes) or watermark is None:
             return np.zeros(0, dtype=np.int64)
-        index, _, end = self.panes.windows_of(before.known)
-        last = np.full(len(before.known), BEGINNING)
+        index, _, end = self.panes.windows_of(before.panes.known)
+        last = np.full(len(before.panes.known), BEGINNING)
         np.maximum.at(last, index, end)
-        return np.flatnonzero((last <= watermark)[before.which])
+        return np.flatnonzero((last <= watermark)[before.panes.which])
 
     def _remember(self, fresh: pa.Table | None, before: _Before, task: Task) -> None:
         """Write down, for new panes and for keys that were due, the next window that ends."""
@@ -234,8 +244,8 @@ class JoinPanes:
             known, which = _numbered(np.asarray(fresh.column(PANE)))
             parts.append((fresh.select([*self.by, HASH]), self._next_ends(known, task)[which]))
         if len(before.panes):
-            ends = self._next_ends(before.known, task)[before.which]
-            starts = np.flatnonzero(np.diff(before.panes.group, prepend=-1))
+            ends = self._next_ends(before.panes.known, task)[before.panes.which]
+            starts = _borders(before.panes.group)
             keys = before.keys.take(pa.array(before.panes.group[starts]))
             parts.append((keys.select([*self.by, HASH]), np.minimum.reduceat(ends, starts)))
         if not parts:
@@ -287,6 +297,10 @@ class JoinPanes:
             made.append(pa.table(columns))
         return pa.concat_tables(made).combine_chunks()
 
+    @property
+    def _states(self) -> list[str]:
+        return [STATE + cell.name for cell in self.cells]
+
     def _hashes(self, rows: pa.Table, columns: tuple[str, ...]) -> Any:
         return hash_columns([rows.column(name).combine_chunks() for name in columns], rows.num_rows)
 
@@ -296,6 +310,11 @@ class JoinPanes:
 
 _GONE = "_is_gone"
 _NEVER = np.iinfo(np.int64).max
+
+
+def _borders(groups: Times) -> Times:
+    """Where each of these groups of neighbours begins."""
+    return np.concatenate(([0], np.flatnonzero(groups[1:] != groups[:-1]) + 1))
 
 
 def _numbered(panes: Times) -> tuple[Times, Times]:
@@ -311,15 +330,13 @@ class _Before:
     keys: pa.Table  # the keys, and their hash
     of_due: Times  # the key of each entry that is due
     panes: Members
-    known: Times  # the different panes
-    which: Times  # of each pane
 
     @staticmethod
     def of(due: pa.Table | None, stage: JoinPanes, task: Task) -> _Before:
         by = list(stage.by)
         if due is None or not due.num_rows:
             none = np.zeros(0, dtype=np.int64)
-            return _Before(pa.table({}), none, Members(none, none), none, none)
+            return _Before(pa.table({}), none, Members(none, none, none))
         hashes = stage._hashes(due, stage.by)
         order, starts = groups_of(due.select(by), hashes)
         keys = due.select(by).append_column(HASH, pa.array(hashes)).take(pa.array(order[starts])).combine_chunks()
@@ -327,5 +344,4 @@ class _Before:
         begins[starts[1:]] = 1
         of_due = np.empty(len(order), dtype=np.int64)
         of_due[order] = np.cumsum(begins)
-        panes = task.state(stage.layout).numbered(keys, by, PANE)
-        return _Before(keys, of_due, panes, *_numbered(panes.number))
+        return _Before(keys, of_due, task.state(stage.layout).numbered(keys, by, PANE))

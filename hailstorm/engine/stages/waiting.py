@@ -20,6 +20,7 @@ from hailstorm.clock.windows import Closing
 from hailstorm.columns import BUCKET, DELETED, EVENT_TIME, HASH, KEY_HASH, TIME, UPDATED, WINDOW_END
 from hailstorm.engine.stages.chain import Task
 from hailstorm.ledger.keyed_state import Layout, is_among
+from hailstorm.ledger.lookup import Matches
 from hailstorm.ledger.runs import first_of_each_key, hashes_of, sort_by_hash
 
 DUE = "_due"  # an entry of an agenda has made it so
@@ -152,12 +153,12 @@ class Waiting:
         shown = (ended & ~was_closed & ~gone) | (was_closed & ~over) if self.final else ~(over & found)
         return _fate(shown, was_closed, gone, gone | over, ended)
 
-    def expired(self, table: pa.Table, updated: pa.Array, task: Task) -> pa.Array | None:
+    def expired(self, table: pa.Table, prior: Matches, task: Task) -> pa.Array | None:
         """Which rows of a tick meet a state whose time to live is over; None when none can."""
         watermark = task.watermark(self.step)
         if self.ttl is None or watermark is None or watermark == END:
             return None
-        over = pc.less_equal(updated.cast(pa.int64()), watermark - self.ttl)
+        over = pc.less_equal(prior.column(UPDATED, TIME).cast(pa.int64()), watermark - self.ttl)
         return pc.and_(pc.fill_null(over, False), pc.is_valid(table.column(EVENT_TIME).combine_chunks()))
 
     def remember(self, table: pa.Table, fate: Fate, task: Task) -> None:
@@ -198,7 +199,7 @@ class Waiting:
         watermark = task.watermark(self.step)
         # What is due at once, by a time that has passed, is due at the next one.
         due = times[rows] if watermark is None or watermark == END else np.maximum(times[rows], watermark + 1)
-        chosen = table.filter(pa.array(rows))
+        chosen = table.select([*self.key, HASH, EVENT_TIME]).filter(pa.array(rows))
         columns = {HASH: pa.array(due), **{name: chosen.column(name) for name in self.key}}
         task.state(agenda).write({**columns, KEY_HASH: chosen.column(HASH)}, chosen.column(EVENT_TIME))
 
