@@ -7,10 +7,12 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from hailstorm.errors import LogError
@@ -180,3 +182,26 @@ def test_the_listings_of_another_log_are_refused(partition: ObjectPartition) -> 
     partition.append(records("0"))
     with pytest.raises(LogError, match="another log"):
         ObjectPartition(partition._store, "p0", "other").append(records("1"))
+
+
+def test_erased_records_leave_their_offsets_and_nothing_else(partition: ObjectPartition, tmp_path: Path) -> None:
+    timed = pa.Table.from_pylist(
+        [{"time": datetime(2026, 1, 1, tzinfo=UTC), "key": None, "value": name} for name in (b"ada", b"bob", b"ada")],
+        schema=records("x").schema,
+    )
+    for _ in range(2):
+        partition.append(timed)
+    partition.keep_from(1)  # a file of which retention has hidden a part is written without that part
+
+    def holds(rows: pa.Table) -> pa.Array:
+        return pc.equal(rows["value"].combine_chunks(), b"ada")
+
+    assert partition.erase(holds, dry_run=True) == [2, 3, 5]
+    assert partition.erase(holds) == [2, 3, 5]
+    assert partition.erase(holds) == [], "once more there is nothing"
+    left = [table for one in partition.segments() for table in partition.rows(one, 0, one.end)]
+    assert pa.concat_tables(left).select(["offset", "value"]).to_pydict() == {
+        "offset": [1, 2, 3, 4, 5],
+        "value": [b"bob", None, None, b"bob", None],
+    }
+    assert not [file for file in tmp_path.rglob("*.parquet") if b"ada" in file.read_bytes()]
