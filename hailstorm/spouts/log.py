@@ -105,6 +105,7 @@ class Log:
         return str(id)
 
     def folders(self) -> list[Path]:
+        """Into which something is renamed whenever there is more; none in an object store."""
         return place_of(self.path).folders()
 
     # --- writing
