@@ -16,7 +16,7 @@ from hailstorm.history.opened import open_ledger
 from hailstorm.history.verify import verify
 from hailstorm.ledger.ledger import Ledger, next_commit
 from hailstorm.ledger.live import Live
-from hailstorm.ledger.renaming import moved, renamed_fields, with_former
+from hailstorm.ledger.renaming import moved, renamed_fields, under_names_of_now, with_former
 from hailstorm.ledger.runs import run_name
 from hailstorm.ledger.squashing import squashed
 from hailstorm.topology.fingerprint import fingerprint
@@ -143,3 +143,10 @@ def test_what_is_below_a_renamed_step_has_the_fingerprint_that_it_had() -> None:
     undone = fingerprint(with_name("totals"), {"totals": "counts"})
     assert old["big"] == undone["big"] != new["big"]
     assert old["changes"] == undone["changes"] != new["changes"]
+
+
+def test_what_has_the_name_of_now_already_stays() -> None:
+    live = Live(commit=4, coverage={"totals": {}}, reached={"counts.agenda": 1, "totals.agenda": 2})
+    seen = under_names_of_now(live, {"totals": "counts"})
+    assert seen.coverage == {"totals": {}}
+    assert seen.reached == {"totals.agenda": 1}, "where both are there, the old one goes on"
