@@ -35,7 +35,7 @@ def scratch_ledger(ledger: Ledger, base: Live) -> Iterator[Ledger]:
     Steps have the names that they have in the ledger now, also where they had others then: that is what the code of now
     calls them.
     """
-    names = ledger.newest().called_then(base.commit)
+    names = ledger.newest().called_then(base.commit) if base.commit else {}
     name = f"{_FOLDER}/{uuid.uuid4().hex}" if is_folder(ledger.address) else f"{SCRATCH}/{uuid.uuid4().hex}"
     # In a folder it is in the cache, which is on the same disk. Tasks on other machines see the ledger's store only.
     within = f"{ledger.cache.folder.name}/{name}" if is_folder(ledger.address) else name

@@ -115,8 +115,10 @@ def with_former(shape: _Shape, name: str | None, until: int) -> _Shape:
 
 
 def _moved(values: Mapping[str, _Value], names: Names) -> dict[str, _Value]:
-    """By the names of now. What stands under one of these names already is of nobody: its state was empty."""
-    return {called_now(name, names): value for name, value in values.items() if name.partition(".")[0] not in names}
+    """By the names of now. Where both names are there, what stands under the one of now is of nobody."""
+    owners = {name.partition(".")[0] for name in values}
+    nobodys = {now for now, then in names.items() if then in owners}
+    return {called_now(name, names): value for name, value in values.items() if name.partition(".")[0] not in nobodys}
 
 
 def _renamed(shape: StepShape, names: Names) -> StepShape:

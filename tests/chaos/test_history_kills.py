@@ -194,7 +194,7 @@ def left(folder: Path, step: str = "counts") -> dict[str, Any]:
 REWIND = ("rewind", "app.py", "--to", "2", "--yes")
 CASES = {
     "rewind": (REWIND, ("before-commit:1", "after-commit:1")),
-    "backfill": (("backfill", "app.py", "more"), ("before-commit:1", "before-commit:3", "after-commit:2")),
+    "backfill": (("backfill", "app.py", "more"), ("before-commit:3", "after-commit:2")),
     "retry": (("errors", "app.py", "--retry"), ("before-commit:1", "after-commit:1")),
     "rename": (RUN, ("before-commit:1", "after-commit:1")),
 }

@@ -263,7 +263,7 @@ def one_step(name: str, by: str = "word", kind: str = "fold", renamed_from: str 
     if kind == "table":
         lines.table(name, key="word", renamed_from=renamed_from)
     else:
-        lines.fold(name, by=by, n=hs.count(), renamed_from=renamed_from)
+        lines.fold(name, by=by, seen=hs.count(), renamed_from=renamed_from)
     return storm
 
 

@@ -107,7 +107,7 @@ def test_a_key_is_erased_from_everywhere_in_the_ledger(place: WordLedger, tmp_pa
     assert len(changed) == report.files
     assert open_ledger(root).errors()["raw"].to_pylist() == [b'{"word": "rain"}']
     assert open_ledger(root).life("counts", word=KEY).arrow().num_rows == 0
-    assert erased_hashes(place.ledger.store, "counts") == {int(hash_columns([pa.array([KEY])], 1)[0])}
+    assert erased_hashes(place.ledger.store, {"counts"}) == {int(hash_columns([pa.array([KEY])], 1)[0])}
     # It is as if it had never been: erasing it again finds nothing, and the ledger goes on.
     assert erase(Ledger(root), "counts", wanted()).files == 0
     again = WordLedger.__new__(WordLedger)

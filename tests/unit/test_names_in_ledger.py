@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -9,17 +10,23 @@ import pyarrow as pa
 import pytest
 
 import hailstorm as hs
+from hailstorm.engine.delivery.outbox import LedgerOutbox
+from hailstorm.engine.delivery.renamed import hand_over
 from hailstorm.engine.ticks.renaming import renames
 from hailstorm.errors import LedgerError, RunError
 from hailstorm.history.erase import erase, erased_hashes
 from hailstorm.history.opened import open_ledger
 from hailstorm.history.verify import verify
+from hailstorm.ledger.commit import Former, SinkShape
+from hailstorm.ledger.cursors import SinkRecord
 from hailstorm.ledger.ledger import Ledger, next_commit
 from hailstorm.ledger.live import Live
-from hailstorm.ledger.renaming import moved, renamed_fields, with_former
+from hailstorm.ledger.renaming import moved, renamed_fields, under_names_of_now, with_former
 from hailstorm.ledger.runs import run_name
 from hailstorm.ledger.squashing import squashed
 from hailstorm.topology.fingerprint import fingerprint
+from hailstorm.topology.settings import Settings
+from hailstorm.topology.step import Sink
 from hailstorm.topology.table import Table
 from hailstorm.topology.topology import Topology
 from tests.unit.word_ledger import BEGIN, WordLedger
@@ -143,3 +150,36 @@ def test_what_is_below_a_renamed_step_has_the_fingerprint_that_it_had() -> None:
     undone = fingerprint(with_name("totals"), {"totals": "counts"})
     assert old["big"] == undone["big"] != new["big"]
     assert old["changes"] == undone["changes"] != new["changes"]
+
+
+def test_what_has_the_name_of_now_already_stays() -> None:
+    live = Live(commit=4, coverage={"totals": {}}, reached={"counts.agenda": 1, "totals.agenda": 2})
+    seen = under_names_of_now(live, {"totals": "counts"})
+    assert seen.coverage == {"totals": {}}
+    assert seen.reached == {"totals.agenda": 1}, "where both are there, the old one goes on"
+
+
+def test_no_sink_can_have_the_first_name_of_another_one() -> None:
+    storm = topology("counts", None)
+    Table(storm, "counts").sink("board", hs.Console())
+    wall = SinkShape(since=0, is_table=True, fingerprint="", formerly=(Former("board", 3),))
+    with pytest.raises(RunError) as caught:
+        renames(storm, msgspec.structs.replace(known("counts"), sinks={"wall": wall}))
+    assert caught.value.code == "HS-RUN-063"
+
+
+def test_a_sink_with_rejected_rows_keeps_its_name_until_they_are_dealt_with(words: WordLedger) -> None:
+    ledger = words.ledger
+    board = SinkShape(since=0, is_table=True, fingerprint="")
+    ledger.commit(next_commit(ledger.head, "evolve", ledger.epoch, BEGIN, sinks={"board": board}))
+    storm = topology("counts", None)
+    Table(storm, "counts").sink("wall", hs.Console(), renamed_from="board")
+    sinks = [step for step in storm.steps if isinstance(step, Sink)]
+    hand = partial(hand_over, "words", sinks, {"wall": "board"}, ledger, LedgerOutbox(ledger), Settings())
+    ledger.cursors.store("board", SinkRecord(commit=3))
+    hand()
+    assert ledger.cursors.load("wall").commit == 3
+    ledger.store_rejected("board", 2, [("too long", b"{}")], pa.table({"word": ["hail"]}))
+    with pytest.raises(RunError) as caught:
+        hand()
+    assert caught.value.code == "HS-RUN-065"
