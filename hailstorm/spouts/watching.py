@@ -30,7 +30,7 @@ class Watcher:
             begin, self._add = library.inotify_init1, library.inotify_add_watch
         except AttributeError:
             raise OSError("this system has no inotify") from None
-        self._queue = begin(_NONBLOCK | _CLOEXEC)
+        self._queue: int = begin(_NONBLOCK | _CLOEXEC)
         if self._queue < 0:
             raise OSError(ctypes.get_errno(), "no inotify queue is left")
         self._watches: set[int] = set()
