@@ -190,10 +190,18 @@ def key_numbers(keys: pa.Table, at: Positions) -> Positions:
     found = np.zeros(len(at), dtype=np.int64)
     for column in keys.columns:
         values = _one_chunk(column.take(numbers(at)))
+        if pa.types.is_floating(values.type):
+            values = _as_spark_compares(values)
         values = as_text(values) if pa.types.is_nested(values.type) else values
         codes = values.dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.int64)
         _, found = np.unique(found * len(at) + codes, return_inverse=True)
     return found
+
+
+def _as_spark_compares(values: pa.Array) -> pa.Array:
+    """0.0 for -0.0, and one NaN for all: to Spark they are one key, to Arrow's dictionaries each is its own."""
+    kind = values.type
+    return pc.if_else(pc.is_nan(values), pa.scalar(float("nan"), kind), pc.add(values, pa.scalar(0.0, kind)))
 
 
 def as_text(nested: pa.Array) -> pa.Array:

@@ -99,7 +99,7 @@ def expected(case: Case, spark: SparkSession) -> Expected:
     def table_after(name: str, tick: int) -> list[Row]:
         step, source = last[name], last[last[name].inputs[0]]
         known = [row for row in seen_by(step, source) if ticks.of(row) <= tick]
-        return step.rows([_input(source, known)], Batch(spark, ticks))
+        return step.rows([_input(source, known)], Batch(spark, ticks.until(tick)))
 
     def behind(name: str) -> list[Row]:
         return seen_by(last[name], last[last[name].inputs[0]])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 
@@ -58,6 +58,10 @@ class Ticks:
     def after(self, spouts: Iterable[str], tick: int) -> datetime:
         """The watermark of a step below these spouts, once a tick is committed."""
         return self.watermark(spouts, tick + 1 if tick + 1 < self.number else None)
+
+    def until(self, tick: int) -> Ticks:
+        """As they were at the end of a tick, before the watermark that it made has let anything happen."""
+        return replace(self, now=self.before[tick], number=tick + 1)
 
     def cut(self, rows: Iterable[Row]) -> list[tuple[int, list[Row]]]:
         """The rows by tick, each tick's in the order of time."""

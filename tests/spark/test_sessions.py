@@ -137,3 +137,15 @@ def test_an_ended_session_is_closed_for_good_when_late_rows_go_aside(spark: Spar
             ("a", 200, 230): (1, 2),
             ("b", 105, 135): (1, 1),
         }
+
+
+@pytest.mark.parametrize("tasks", [0, 1, 2], ids=["resident", "prepared", "planned"])
+def test_final_sessions_of_many_keys_that_end_at_once_all_come_out(spark: SparkSession, tasks: int) -> None:
+    users = [f"user-{number}" for number in range(50)]
+    with Driver(visits("plain", emit="final"), spark, tasks=(tasks,)) as driver:
+        driver.feed("clicks", as_json([(user, 1, 0) for user in users]))
+        driver.advance()
+        assert driver.rows("visits") == []
+        driver.feed("clicks", as_json([("last", 1, 1_000)]))
+        driver.advance()
+        assert sorted(row["u"] for row in driver.rows("visits")) == sorted(users)

@@ -55,3 +55,13 @@ def test_equal_keys_have_equal_numbers_and_no_others(keys: list[tuple[int, str]]
     one, two = key_numbers(table(keys[:cut]), table(keys[cut:]), ("a", "b"))
     numbers = [*one.tolist(), *two.tolist()]
     assert [[m == n for n in numbers] for m in numbers] == [[k == o for o in keys] for k in keys]
+
+
+def test_zeros_of_both_signs_and_all_nans_are_one_key() -> None:
+    nan = float("nan")
+    for kind in (pa.float32(), pa.float64()):
+        one = pa.table({"a": pa.array([0.0, nan, 1.0], kind)})
+        two = pa.table({"a": pa.array([-0.0, -nan, -1.0], kind)})
+        mine, theirs = key_numbers(one, two, ("a",))
+        assert (mine == theirs).tolist() == [True, True, False]
+        assert len({*mine.tolist(), *theirs.tolist()}) == 4

@@ -134,7 +134,8 @@ class JoinSessions:
     def _due(self, new: pa.Table | None, task: Task) -> pa.Table | None:
         if self.one_task:
             return self.waiting.due(task)
-        return None if new is None else new.filter(pc.is_null(new.column(EVENT_TIME)))
+        # Spark brings them in any order, and they are searched for by their hash.
+        return None if new is None else sort_by_hash(new.filter(pc.is_null(new.column(EVENT_TIME))))
 
     def _together(self, new: pa.Table | None, prior: pa.Table | None, due: pa.Table | None, task: Task) -> pa.Table:
         parts = []
