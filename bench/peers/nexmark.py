@@ -43,8 +43,8 @@ def forget(rows: list[Any]) -> None:
 
 
 class Nexmark(Hailstorm):
-    def __init__(self, work: Work, query: str, **settings: str) -> None:
-        super().__init__(work, **settings)
+    def __init__(self, work: Work, query: str) -> None:
+        super().__init__(work)
         self.query, self.rounds = query, 0
 
     def topology(self) -> hs.Topology:
