@@ -17,7 +17,8 @@ from bench.contest import ROOT
 from bench.document import write_table
 from bench.picture import draw
 from bench.report import show
-from bench.suite import BENCHES
+from bench.suite import BENCHES, nexmark
+from bench.suite.nexmark import write_page
 
 console = Console(width=160)
 
@@ -50,7 +51,8 @@ def main(
         order = [bench.name for bench in BENCHES]
         results = sorted(record.newest(), key=lambda result: order.index(result["bench"]))
         draw(results)
-        write_table(results)
+        write_table([result for result in results if result["bench"] != nexmark.BENCH.name])
+        write_page(next((result for result in results if result["bench"] == nexmark.BENCH.name), None))
     raise typer.Exit(0 if kept else 1)
 
 

@@ -29,6 +29,8 @@ PEERS = {
     "kafka-counter": "bench.peers.kafka_counter:KafkaCounter",
     "kafka-live": "bench.peers.kafka_counter:KafkaLive",
     "kafka-floor": "bench.peers.kafka_floor:KafkaFloor",
+    "nexmark": "bench.peers.nexmark:Nexmark",
+    "nexmark-streaming": "bench.peers.nexmark:NexmarkStreaming",
     "pipeline": "bench.peers.pipeline:Pipeline",
 }
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 import hailstorm as hs
 from bench.peers.topologies import SPOUT, KeyedNumbers
-from bench.work import Work
+from bench.work import Kind, Work
 from hailstorm.algebra.monoid import SqlMonoid
 from hailstorm.clock.panes import Panes
 from hailstorm.clock.watermark import BEGINNING, due_until
@@ -49,7 +49,7 @@ _STEP = "counts"
 _MINUTE = 60_000_000
 _START = 946_684_800_000_000  # 2000
 _TASK_0 = pa.record_batch({"id": pa.array([0])})
-KINDS = ("count", "tumbling", "sliding")
+KINDS: tuple[Kind, ...] = ("count", "tumbling", "sliding")
 
 
 class Pass:
@@ -86,8 +86,8 @@ class Pass:
         gc.enable()
         for rest in leisure:
             rest()
-        self._take(task)
         self.offset += rows
+        self._take(task)
         self.seconds = dict(task.report.timings)
         return spent
 
@@ -115,7 +115,7 @@ class Pass:
             until = due_until(layout.clock, self.watermark, 0, self.seq - 1) if layout.clock else None
             if until is not None:
                 self.reached[layout.table] = max(until, self.reached.get(layout.table, BEGINNING))
-        self.watermark = _START + (self.offset + self.work.rows) * self.work.apart
+        self.watermark = _START + self.offset * self.work.apart
         for layout in self.layouts:
             runs, stamp = self.runs.get(layout.table, ()), Stamp(self.seq, 2)
             past = self.reached.get(layout.table)

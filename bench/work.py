@@ -33,6 +33,7 @@ Kind = Literal[
     "tables",
     "process",
     "timers",
+    "nexmark",
 ]
 
 # Odd, and coprime to every number of keys in use: `keys` rows in a row touch every key exactly once.

@@ -49,9 +49,7 @@ class Hailstorm:
 
     def prepare(self) -> Mapping[str, float]:
         began = time.perf_counter()
-        topology = topology_of(self.work, self.folder)
-        if self.work.is_json:
-            hs.Log(self.folder / "log").create()
+        topology = self.topology()
         never_cut = {"latency": "1000 seconds", "max_tick_rows": 50_000_000}
         settings = topology.settings.with_options({**never_cut, **self.settings})
         ledger = Ledger(self.root, create=True)
@@ -66,6 +64,12 @@ class Hailstorm:
             grow_old(self.negotiator, "counts", self.commits)
         aged = time.perf_counter()
         return {"spark_s": spark_s, "fill_s": first - started, "first_tick_s": first - began, "ageing_s": aged - first}
+
+    def topology(self) -> hs.Topology:
+        """What is run; its logs are there."""
+        if self.work.is_json:
+            hs.Log(self.folder / "log").create()
+        return topology_of(self.work, self.folder)
 
     def burst(self, ticks: int) -> list[Tick]:
         return [tick for _ in range(ticks + 1) for tick in self._advance(self.work.rows)][1:]

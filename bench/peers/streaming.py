@@ -50,9 +50,8 @@ class Streaming:
         assert jvm is not None
         self.jvm_pid = int(jvm.ProcessHandle.current().pid())
         began = time.perf_counter()
-        if self.work.is_json:
-            (self.folder / "in").mkdir()
-            self._put(self.work.fill)
+        if self._has_files:
+            self._begin()
             self.queries = self._start(self.work.rows)
             self._wait_for([0])
         else:
@@ -66,9 +65,8 @@ class Streaming:
         return {"fill_s": fill}
 
     def burst(self, ticks: int) -> list[Tick]:
-        if self.work.is_json:
-            for old in (self.folder / "in").glob("*.json"):
-                old.unlink()
+        if self._has_files:
+            self._remove_old()
             for _ in range(ticks + self.skip):
                 self._put(self.work.rows)
         os.kill(self.jvm_pid, signal.SIGCONT)
@@ -78,6 +76,19 @@ class Streaming:
         os.kill(self.jvm_pid, signal.SIGSTOP)
         # Queries side by side do the work together: a tick of all of them takes as long as the slowest one.
         return [max(together, key=lambda tick: tick.ms) for together in zip(*found, strict=True)]
+
+    @property
+    def _has_files(self) -> bool:
+        """Whether the rows are in files, a micro-batch after the other; else Spark makes them."""
+        return self.work.is_json
+
+    def _begin(self) -> None:
+        (self.folder / "in").mkdir()
+        self._put(self.work.fill)
+
+    def _remove_old(self) -> None:
+        for old in (self.folder / "in").glob("*.json"):
+            old.unlink()
 
     def figures(self) -> Mapping[str, float]:
         return {}

@@ -17,6 +17,7 @@ from bench.suite import (
     large,
     latency,
     model,
+    nexmark,
     pipeline,
     postgres,
     restart,
@@ -53,4 +54,5 @@ BENCHES: tuple[Bench, ...] = (
     postgres.BENCH,
     audit.BENCH,
     *time.TIME,
+    nexmark.BENCH,
 )

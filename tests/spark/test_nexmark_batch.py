@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -77,7 +77,7 @@ def all_events() -> dict[str, pa.Table]:
 def test_the_results_are_those_of_a_batch_query(spark: SparkSession, group: tuple[str, ...]) -> None:
     tables = all_events()
     storm = hs.Topology("nexmark")
-    streams = Events.of(storm, *(hs.Log(name) for name in tables), lateness="1 hour")
+    streams = Events(storm, *(hs.Log(name) for name in tables), lateness="1 hour")
     for name in group:
         QUERIES[name](streams).sink(f"out-{name}", hs.Console())
     for stream in (streams.person, streams.auction, streams.bid):
@@ -105,6 +105,46 @@ def test_the_results_are_those_of_a_batch_query(spark: SparkSession, group: tupl
             wanted = Counter(tuple(map(plain, row)) for row in found.fetchall())
             assert wanted
             assert Counter(tuple(plain(row[c]) for c in columns) for row in held(driver, name)) == wanted, name
+
+
+def test_bids_by_arrival_and_with_a_side_input(spark: SparkSession) -> None:
+    bids = all_events()["bid"]
+    storm = hs.Topology("nexmark")
+    logs = (hs.Log(name) for name in ("person", "auction", "bid", "side_input"))
+    streams = Events(storm, *logs, lateness="1 hour")
+    for name in ("q12", "q13"):
+        QUERIES[name](streams).sink(f"out-{name}", hs.Console())
+    side = pa.table({"key": np.arange(0, 10_000, 3), "value": [f"value-{key}" for key in range(0, 10_000, 3)]})
+    begin = datetime(2026, 1, 2, 12, 0, 6, tzinfo=UTC)
+    arrivals = [begin + timedelta(seconds=4 * (place * 6 // bids.num_rows)) for place in range(bids.num_rows)]
+    chance = random.Random("side input")
+    with Driver(storm, spark, tasks=(chance.choice([0, 1, 2]),), now=begin) as driver:
+        driver.feed("side_input", side.to_pylist())
+        for tick in range(3):
+            part = range(bids.num_rows * tick // 3, bids.num_rows * (tick + 1) // 3)
+            rows = [as_json(row) for row in bids.slice(part.start, len(part)).to_pylist()]
+            driver.feed("bid", rows)
+            for time in sorted(set(arrivals[part.start : part.stop])):
+                came = [row for row, at in zip(rows, arrivals[part.start : part.stop], strict=True) if at == time]
+                driver.feed("bid_arrivals", came, time=time)
+            driver.advance()
+        driver.complete()
+        database = duckdb.connect()
+        database.execute("SET TimeZone = 'UTC'")
+        database.register("bid", bids.append_column("arrived", pa.array(arrivals, pa.timestamp("us", "UTC"))))
+        database.register("side_input", side)
+        by_arrival = database.execute(
+            "SELECT bidder, time_bucket(INTERVAL 10 SECONDS, arrived) AS start, count(*) FROM bid GROUP BY ALL"
+        ).fetchall()
+        found = Counter((row["bidder"], plain(row["window_start"]), row["bids"]) for row in held(driver, "q12"))
+        assert found == Counter((bidder, plain(start), n) for bidder, start, n in by_arrival)
+        assert len({start for _, start, _ in by_arrival}) > 2
+        joined = database.execute(
+            "SELECT auction, bidder, price, value FROM bid JOIN side_input ON auction % 10000 = key"
+        ).fetchall()
+        rows = driver.rows("q13")
+        assert Counter((row["auction"], row["bidder"], row["price"], row["value"]) for row in rows) == Counter(joined)
+        assert 0 < len(rows) < bids.num_rows
 
 
 def as_json(row: dict[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 import hailstorm as hs
-from hailstorm.examples.nexmark.queries import AUCTION, BID, PERSON
+from hailstorm.examples.nexmark.queries import AUCTION, BID, PERSON, SIDE_INPUT
 
 Numbers = npt.NDArray[np.int64]
 
@@ -40,6 +40,15 @@ def logs(per_second: float, limit: int | None = None) -> tuple[hs.Rate, hs.Rate,
         return hs.Rate(rate, rows=made, columns=columns, limit=end, start=start)
 
     return log(PERSON, 1, people), log(AUCTION, _AUCTIONS, auctions), log(BID, _BIDS, bids)
+
+
+def side_input(keys: int = 10_000) -> hs.Rate:
+    """The side input of q13: a value for each key, all of them there from the beginning."""
+    return hs.Rate(keys, rows=_values_of_keys, columns=SIDE_INPUT, limit=keys)
+
+
+def _values_of_keys(offsets: Numbers, partition: int) -> dict[str, Any]:
+    return {"key": offsets, "value": _text("value-", _draw(offsets, 9) % 1000)}
 
 
 class Made:
