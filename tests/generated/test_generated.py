@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from tests.generated import looking_back
 from tests.generated.campaign import campaign
 
-# About two seconds of CPU each, of which the oracle takes a tenth. With the seeds of an hour in which they all were run.
+# About two seconds of CPU each, a tenth of it for the oracle. The seeds are those of an hour of the generator.
 FIRST, CASES, AT_ONCE = 7_000_000, 160, 10
 
 
