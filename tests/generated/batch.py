@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -44,6 +45,15 @@ class Input:
     columns: Columns
     key: tuple[str, ...] | None
     rows: list[Row]
+
+
+@cache
+def interpreting(spark: SparkSession) -> SparkSession:
+    """A session for oracles. Each of their queries is another one, and small: compiling costs more than it gains."""
+    session = spark.newSession()
+    session.conf.set("spark.sql.codegen.wholeStage", "false")
+    session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+    return session
 
 
 @dataclass

@@ -14,7 +14,7 @@ from hailstorm.engine.ticks.pacing import Pace
 from hailstorm.errors import HailstormError
 from hailstorm.testing import Driver
 from tests.generated import script
-from tests.generated.batch import Row
+from tests.generated.batch import Row, interpreting
 from tests.generated.cases import Case
 from tests.generated.compare import after_changes, stream_difference, table_difference
 from tests.generated.oracle import Expected, expected
@@ -38,7 +38,7 @@ ORACLE = "the oracle failed"  # a mistake of the generator
 def check(case: Case, spark: SparkSession) -> Failure | None:
     """What is wrong, or None."""
     try:
-        wanted = expected(case, spark)
+        wanted = expected(case, interpreting(spark))
     except Exception as error:
         return Failure(ORACLE, _shortened(error), "")
     way, pace = WAYS[case.way], Pace.way

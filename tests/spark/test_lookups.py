@@ -163,3 +163,22 @@ def test_versions_leave_when_nobody_can_ask_for_them(spark: SparkSession) -> Non
             change = compact(ledger.store, ledger.cache, table, key, runs, ledger.stamp, everything=True, past=past)
             left[table] = sum(run.rows for run in (change.added if change is not None else runs))
         assert left == {"then_left.versions": 2, "then_left.waiting": 1, "then_left.expiring": 1}
+
+
+@pytest.mark.parametrize("tasks", WAYS)
+def test_zeros_of_both_signs_are_one_key_of_joins_and_lookups(spark: SparkSession, tasks: tuple[int, ...]) -> None:
+    storm = hs.Topology("zeros")
+    left, right = (
+        storm.spout(name, hs.Log("x"), schema="k DOUBLE, n INT, at TIMESTAMP", event_time="at")
+        for name in ("left", "right")
+    )
+    left.join("pairs", right, on="k", within="1 minute").sink("to-pairs", hs.Console())
+    newest = right.table("newest", key="k")
+    left.lookup("then", newest, on="k", as_of="event time").sink("to-then", hs.Console())
+    left.lookup("now", newest, on="k").sink("to-now", hs.Console())
+    with Driver(storm, spark, tasks=tasks) as driver:
+        for spout, keys in (("right", [0.0, -0.0]), ("left", [-0.0, 0.0])):
+            driver.feed(spout, [{"k": k, "n": n, "at": at(0).isoformat()} for n, k in enumerate(keys)])
+        driver.complete()
+        found = {step: sorted((r["n"], r["n_right"]) for r in driver.rows(step)) for step in ("pairs", "then", "now")}
+        assert found == {"pairs": [(0, 0), (0, 1), (1, 0), (1, 1)], "then": [(0, 1), (1, 1)], "now": [(0, 1), (1, 1)]}
