@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.chaos.jvm import WarmJvm
 
 from hailstorm.history.exporting import export_snapshot
 from hailstorm.history.snapshots import make_snapshot
@@ -25,6 +24,7 @@ from hailstorm.history.verify import verify
 from hailstorm.ledger.ledger import Ledger, next_commit
 from hailstorm.ledger.reader import open_ledger
 from hailstorm.spouts import Log
+from tests.jvm import WarmJvm
 from tests.unit.word_ledger import BEGIN, WordLedger
 
 pytestmark = pytest.mark.chaos
