@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from hailstorm.spouts.kafka import ahead, reader
 from tests.connectors.kafka_topics import Topics
 from tests.connectors.servers.kafka import KafkaServer
 from tests.connectors.servers.postgres import PostgresServer
@@ -19,6 +20,23 @@ from tests.connectors.servers.redis import RedisServer
 def kafka_server() -> Iterator[KafkaServer]:
     with KafkaServer.start() as server:
         yield server
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _idle_consumers() -> Iterator[None]:
+    """Consumers that a process keeps for its next read ask the broker ten times per second. Here there is no next read,
+    and a few dozen of them would keep a core busy until the end of the run."""
+    yield
+    with reader._lock:
+        idle = [one for readers in reader._idle.values() for one in readers]
+        reader._idle.clear()
+    for one in idle:
+        one.consumer.close()
+    with ahead._lock:
+        following = list(ahead._following.values())
+        ahead._following.clear()
+    for consumer in following:
+        consumer.close()
 
 
 @pytest.fixture(scope="session")
