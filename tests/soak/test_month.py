@@ -35,12 +35,11 @@ def test_a_month_that_ends_in_ten_minutes_at_full_speed(monkeypatch: pytest.Monk
     assert all(files < 39_000 + 10_000 for _, _, files in sizes)
     assert all(commits < 1_700 for _, commits, _ in sizes)
     place.store.reads = 0
-    began = time.perf_counter()
+    began = time.process_time()
     again = Ledger(place.ledger.root)
-    opened = time.perf_counter() - began
+    opened = time.process_time() - began
     assert again.head == place.ledger.head
     assert place.store.reads < 210
-    began = time.perf_counter()
     kept = [commit.commit for commit in place.ledger.commits()]
     for number in (kept[0], kept[len(kept) // 2], kept[-1]):
         place.store.reads = 0

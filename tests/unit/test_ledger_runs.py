@@ -240,10 +240,10 @@ def test_merging_large_groups_of_one_hash_is_not_quadratic() -> None:
     hashes = np.repeat(np.arange(groups, dtype=np.int64), members)
     identity = [f"m{i}" for i in range(groups * members)]
     table = pa.table({"_hash": hashes, "id": identity, "_deleted": np.zeros(groups * members, dtype=np.bool_)})
-    began = time.perf_counter()
+    began = time.process_time()
     merged = merge_runs([table.slice(0, 10_000), table], ["id"], drop_deleted=True)
     assert merged.num_rows == groups * members
-    assert time.perf_counter() - began < 2.0
+    assert time.process_time() - began < 2.0
 
 
 def test_sorting_keeps_the_order_of_equal_hashes() -> None:
