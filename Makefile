@@ -73,3 +73,4 @@ soak: venv java ## The long forms of the tests (hours)
 	@HAILSTORM_SOAK=$(HAILSTORM_SOAK) $(BIN)/python -m pytest -m soak --timeout 0
 	@$(BIN)/python -m bench.soak full --minutes $(SOAK_MINUTES) --keep
 	@$(BIN)/python -m bench.soak small --minutes $(SOAK_MINUTES) --keep
+	@$(BIN)/python -m bench.soak latency --minutes $(SOAK_MINUTES) --keep
