@@ -75,7 +75,9 @@ class Ages:
             arrived = time.time_ns() // 1000
             # What came with it is there already, and as old.
             messages = [first, *consumer.consume(5_000, 0)]
-            table = pa.json.read_json(pa.BufferReader(b"\n".join(m.value() for m in messages if m.error() is None)))
+            table = pa.json.read_json(
+                pa.BufferReader(b"\n".join(m.value() or b"" for m in messages if m.error() is None))
+            )
             self._last[table["k"].to_numpy()] = table["n"].to_numpy()
             if self._counting:
                 ages = (arrived - table["at"].to_numpy()) / 1e3

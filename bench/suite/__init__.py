@@ -20,6 +20,7 @@ from bench.suite import (
     nexmark,
     pipeline,
     postgres,
+    reading,
     restart,
     scale,
     six,
@@ -53,6 +54,7 @@ BENCHES: tuple[Bench, ...] = (
     pipeline.BENCH,
     postgres.BENCH,
     audit.BENCH,
+    reading.BENCH,
     *time.TIME,
     nexmark.BENCH,
 )

@@ -26,8 +26,8 @@ from hailstorm.ledger.reader import LedgerReader, State, no_such_step
 
 
 def open_ledger(path: str | Path) -> OpenLedger:
-    """Open a ledger for reading. It may be in use by a run."""
-    return OpenLedger(Ledger(Path(path)))
+    """Open a ledger for reading: a folder, or `s3://…`. It may be in use by a run."""
+    return OpenLedger(Ledger(path))
 
 
 class OpenLedger(LedgerReader):

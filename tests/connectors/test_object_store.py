@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import hailstorm as hs
 from hailstorm.errors import FencedError, LedgerError
 from hailstorm.ledger.copying import copy_ledger
 from hailstorm.ledger.ledger import Ledger, next_commit
@@ -182,6 +183,7 @@ def test_a_ledger_is_copied_there_and_back(proxy: UnkindProxy, address: str, tmp
     for _ in range(5):
         ledger.commit(next_commit(ledger.head, "tick", ledger.epoch, datetime.now(UTC)))
     assert copy_ledger(ledger, address).commit == 5
+    assert hs.open_ledger(address).live().commit == 5, "and is opened there as people open it"
     ledger.commit(next_commit(ledger.head, "tick", ledger.epoch, datetime.now(UTC)))
     assert copy_ledger(ledger, address).files == 1
     assert copy_ledger(Ledger(address), str(tmp_path / "back")).commit == 6

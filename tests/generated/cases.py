@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from tests.generated import steps_of_joins, steps_of_tables, steps_of_ticks, steps_of_time
+from tests.generated import steps_of_ends, steps_of_joins, steps_of_tables, steps_of_ticks, steps_of_time
 from tests.generated.batch import Row
 from tests.generated.steps import KINDS, Bolt, Sink, Spout, Step
 from tests.generated.values import BASE_TIME, Chance
@@ -115,19 +115,28 @@ def _draw_steps(chance: Chance) -> tuple[Step, ...]:
     return with_ends(tuple(steps))
 
 
-_ALL_KINDS = (*KINDS, *steps_of_time.KINDS, *steps_of_tables.KINDS, *steps_of_ticks.KINDS, *steps_of_joins.KINDS)
+_ALL_KINDS = (
+    *KINDS,
+    *steps_of_time.KINDS,
+    *steps_of_tables.KINDS,
+    *steps_of_ticks.KINDS,
+    *steps_of_joins.KINDS,
+    *steps_of_ends.KINDS,
+)
 
 
 def _draw_step(chance: Chance, name: str, known: list[Step]) -> Step | None:
     kinds, weights = zip(*_ALL_KINDS, strict=True)
     kind: type[Step] = chance.choices(kinds, weights)[0]
-    return kind.draw(chance, name, [step for step in known if not step.ends and step.kind not in ("sink", "changes")])
+    usable = [step for step in known if step.kind not in ("sink", "changes")]
+    return kind.draw(chance, name, [step for step in usable if kind.reads_ends or not step.ends])
 
 
 def with_ends(steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """Every step must be read by something: a sink, where nothing else does."""
+    """Every step must be read by something: a sink, where nothing else does; and what `ends` always by one, from its
+    beginning on."""
     wanted = tuple(step for step in steps if not step.name.startswith(_END))
-    read = {name for step in wanted for name in step.inputs}
+    read = {name for step in wanted for name in step.inputs} - {step.name for step in wanted if step.ends}
     loose = [step for step in wanted if step.name not in read and not (step.keeps_state or step.kind == "sink")]
     return (*wanted, *(Sink.of(f"{_END}{step.name}", step, "call") for step in loose))
 
@@ -143,15 +152,16 @@ def _edited(chance: Chance, before: tuple[Step, ...]) -> tuple[Step, ...]:
     steps = [step for step in before if not step.name.startswith(_END)]
     match chance.choice(["add", "add", "remove", "repair"]):
         case "add":
-            old_tables = [step for step in steps if step.key is not None]
+            old_tables = [step for step in steps if step.key is not None or step.ends]
             for number in range(chance.randint(1, 3)):
                 known = [step for step in steps if step not in old_tables]
                 step = _draw_step(chance, f"n{number}", known)
                 steps += [] if step is None else [step]
         case "remove":
             read = {name for step in steps for name in step.inputs}
-            leaves = [step for step in steps if step.name not in read and step.kind != "spout"]
-            steps.remove(chance.choice(leaves))
+            leaves = [step for step in steps if step.name not in read and step.kind != "spout" and not step.reads_ends]
+            if leaves:
+                steps.remove(chance.choice(leaves))
         case "repair":
             steps = [step.repaired() if isinstance(step, Bolt) else step for step in steps]
     return with_ends(tuple(steps))

@@ -1,9 +1,9 @@
 """The kinds of steps. Each is one class: how one is drawn, how it is declared in Python, and what it means as a batch.
 
 Windows and sessions are in steps_of_time.py; tables of records, joins of tables and tops in steps_of_tables.py; what
-depends on the cut into ticks in steps_of_ticks.py; joins of streams and look-ups of the past in steps_of_joins.py. A
-new kind is added by its class and a line in the KINDS of its file; nothing else knows the kinds. `code` is both what
-runs and what the script of a failure shows.
+depends on the cut into ticks in steps_of_ticks.py; joins of streams and look-ups of the past in steps_of_joins.py; what
+reads those in steps_of_ends.py. A new kind is added by its class and a line in the KINDS of its file; nothing else
+knows the kinds. `code` is both what runs and what the script of a failure shows.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class Step:
 
     kind: ClassVar[str]
     keeps_state: ClassVar[bool] = False  # then it has a state to compare, and need not be read by anything
-    ends: ClassVar[bool] = False  # a stream with a state of its own: only sinks read it here
+    ends: ClassVar[bool] = False  # a stream with a state of its own: read by sinks and by steps_of_ends.py
+    reads_ends: ClassVar[bool] = False
 
     @classmethod
     def draw(cls, chance: Chance, name: str, known: Sequence[Step]) -> Step | None:

@@ -77,7 +77,8 @@ class Joined(Step):
         ]
         of_right = [None if right is None else right[column.name] for column in self.right]
         values = [*of_left, *of_right][: len(self.columns)]  # a semi join does not show the right's
-        return dict(zip([column.name for column in self.columns], values, strict=True))
+        time = max(row["_time"] for row in (left, right) if row is not None)
+        return {**dict(zip([column.name for column in self.columns], values, strict=True)), "_time": time}
 
 
 @dataclass(eq=False)

@@ -20,7 +20,7 @@ from tests.generated.steps import Fold, Spout, Step, draw_key, draw_monoids, str
 from tests.generated.ticks import Ticks
 from tests.generated.values import Chance, Type
 
-_BOUNDS = (Column("window_start", Type("timestamp")), Column("window_end", Type("timestamp")))
+BOUNDS = (Column("window_start", Type("timestamp")), Column("window_end", Type("timestamp")))
 _KEEP = "keep='20000 days'"  # longer than from the first to the last of TIMES_OF_YEARS
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -90,9 +90,9 @@ class Cut(Fold):
             source, spouts = chance.choice(clocked)
             closing = Closing(chance.choice(["updates", "final"]), chance.choice(["correct", "side", "drop"]), spouts)
         by = draw_key(chance, source, known, [0, 1, 1, 1, 2])
-        bounds = tuple(column.name for column in _BOUNDS)
+        bounds = tuple(column.name for column in BOUNDS)
         monoids = draw_monoids(chance, source, by)
-        columns = (*(source.column(column) for column in by), *_BOUNDS, *(monoid.column for monoid in monoids))
+        columns = (*(source.column(column) for column in by), *BOUNDS, *(monoid.column for monoid in monoids))
         return cls(name, (source.name,), columns, (*by, *bounds), monoids, closing, *cls.draw_cut(chance))
 
     @classmethod
@@ -103,17 +103,17 @@ class Cut(Fold):
     @property
     def by(self) -> tuple[str, ...]:
         assert self.key is not None
-        return self.key[: -len(_BOUNDS)]
+        return self.key[: -len(BOUNDS)]
 
     def folded(self, source: Input, batch: Batch) -> list[Row]:
-        start, end = (column.name for column in _BOUNDS)
+        start, end = (column.name for column in BOUNDS)
         shown = [
             (row, span)
             for row, span in self.spans(source.rows, batch.ticks)
             if self.closing.shows(span[1], batch.ticks)
         ]
         rows = [{**row, start: span[0], end: span[1]} for row, span in shown]
-        return super().folded(replace(source, columns=(*source.columns, *_BOUNDS), rows=rows), batch)
+        return super().folded(replace(source, columns=(*source.columns, *BOUNDS), rows=rows), batch)
 
     def spans(self, rows: Sequence[Row], ticks: Ticks) -> list[tuple[Row, Span]]:
         """Each row with each of the windows that take it."""
@@ -181,11 +181,11 @@ class TableWindow(Window):
             return None
         source = chance.choice(sources)
         by = draw_key(chance, source, known, [0, 1, 1, 2])
-        bounds = tuple(column.name for column in _BOUNDS)
+        bounds = tuple(column.name for column in BOUNDS)
         if {*bounds} & {column.name for column in source.columns}:
             return None
         monoids = draw_monoids(chance, source, by)
-        columns = (*(source.column(column) for column in by), *_BOUNDS, *(monoid.column for monoid in monoids))
+        columns = (*(source.column(column) for column in by), *BOUNDS, *(monoid.column for monoid in monoids))
         return cls(name, (source.name,), columns, (*by, *bounds), monoids, Closing(), *cls.draw_cut(chance), source)
 
     def folded(self, source: Input, batch: Batch) -> list[Row]:
@@ -269,7 +269,8 @@ class Late(Step):
 
     @classmethod
     def draw(cls, chance: Chance, name: str, known: Sequence[Step]) -> Step | None:
-        taken = [step for step in known if isinstance(step, Cut) and step.closing.late == "side"]
+        cuts = [step for step in known if isinstance(step, Cut) and not step.reads_ends]
+        taken = [step for step in cuts if step.closing.late == "side"]
         if not taken:
             return None
         of = chance.choice(taken)
