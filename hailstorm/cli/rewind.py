@@ -44,6 +44,13 @@ def rewind(
     on_data_loss: Annotated[
         OnDataLoss, typer.Option(help="Records since then that the logs no longer have: fail, or continue.")
     ] = OnDataLoss.FAIL,
+    steps: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="STEP",
+            help="Only this step, and what is below it: its state of then, and all records since again. Repeatable.",
+        ),
+    ] = None,
     ledger: Annotated[
         str | None, typer.Option(metavar="PATH", help="Where the state is; else .hailstorm/<name> beside the app.")
     ] = None,
@@ -55,17 +62,29 @@ def rewind(
     get their value of then, and keys that were not there are deleted. The next run goes on from the clock of then, with
     the code that the app has now. The topology must not be running.
 
+    With --steps the rest of the topology stays as it is: these steps, and all below them, begin with their state of
+    then and get again what was read since, with the code that the app has now. Sinks of their tables get the whole
+    table; what sinks of streams have got stays.
+
     \b
     Examples:
       hailstorm rewind app.py --to 1200 --dry-run
       hailstorm rewind app.py --to before-the-deploy
       hailstorm rewind app.py --to 2026-11-17T10:30:00 --yes
       hailstorm rewind app.py --to latest-5 --append keep
+      hailstorm rewind app.py --to before-the-deploy --steps hourly
     """
     loaded = load_app(app)
     from hailstorm.history.rewind import look_back_at, rewind_topology
+    from hailstorm.history.rewind_steps import look_back_at_steps, rewind_steps
 
-    found = look_back_at(loaded.topology, to, ledger)
+    some = tuple(steps or ())
+    if some and (append is Append.KEEP or on_data_loss is OnDataLoss.CONTINUE):
+        what = "--append" if append is Append.KEEP else "--on-data-loss"
+        raise UsageError(
+            115, f"{what} does not go with --steps", hint="Sinks of streams, and the logs, stay as they are."
+        )
+    found = look_back_at_steps(loaded.topology, to, some, ledger) if some else look_back_at(loaded.topology, to, ledger)
     if dry_run:
         _show(found, json)
         return
@@ -73,18 +92,28 @@ def rewind(
         _show(found, json=False)
         _ask(found)
     require_java()
+    consent = tuple(accept or ())
     with ProgressDisplay() as display:
-        done = rewind_topology(
-            loaded.topology,
-            found.to,
-            ledger=ledger,
-            append="keep" if append is Append.KEEP else "refuse",
-            accept=tuple(accept or ()),
-            on_data_loss="continue" if on_data_loss is OnDataLoss.CONTINUE else "fail",
-            on_progress=display,
-        )
+        if some:
+            done = rewind_steps(loaded.topology, found.to, some, ledger=ledger, accept=consent, on_progress=display)
+        else:
+            done = rewind_topology(
+                loaded.topology,
+                found.to,
+                ledger=ledger,
+                append="keep" if append is Append.KEEP else "refuse",
+                accept=consent,
+                on_data_loss="continue" if on_data_loss is OnDataLoss.CONTINUE else "fail",
+                on_progress=display,
+            )
     if json:
         print_json(as_json(done))
+    elif some:
+        names, read = ", ".join(f"'{name}'" for name in done.steps), sum(done.records.values())
+        out.print(
+            f"Commit {done.commit:,}: {names} went back to commit {done.to:,}, and got {read:,} records again.",
+            markup=False,
+        )
     else:
         out.print(f"Commit {done.commit:,} is as commit {done.to:,} was. To go on from there: hailstorm run {app}")
     assert done.summary is not None
@@ -104,6 +133,7 @@ def as_json(found: Rewinding) -> dict[str, Any]:
         "letters": found.letters,
         "tables": found.tables,
         "streams": found.streams,
+        "steps": found.steps,
         "commit": found.commit or None,
     }
 
@@ -114,6 +144,8 @@ def _show(found: Rewinding, json: bool) -> None:
         return
     when = f", of {found.at[:19].replace('T', ' ')}" if found.at else ""
     out.print(f"From commit {found.head:,} back to commit {found.to:,}{when}:")
+    for step in found.steps:
+        out.print(f"  step '{step}' gets its state of then, and what was read since", markup=False)
     for spout, count in found.records.items():
         what = f"{count:,} records to read again" if count > 0 else f"{-count:,} records that were read then"
         out.print(f"  spout '{spout}': {what}", markup=False)
@@ -124,7 +156,8 @@ def _show(found: Rewinding, json: bool) -> None:
     if found.letters:
         out.print(f"  dead letters: {abs(found.letters):,} {'more' if found.letters > 0 else 'fewer'}")
     for sink in found.tables:
-        out.print(f"  sink '{sink}' gets the difference of its table", markup=False)
+        what = "the whole of its table" if found.steps else "the difference of its table"
+        out.print(f"  sink '{sink}' gets {what}", markup=False)
     for sink in found.streams:
         out.print(f"  sink '{sink}' keeps the rows that it has got since, and will get them again", markup=False)
 

@@ -35,12 +35,12 @@ def made_first(
     def first(negotiator: Negotiator) -> Replacement | None:
         if not negotiator.ledger.head.commit:
             return None  # nothing was ever run: all steps begin at the beginning
-        return _finished(second_run(negotiator, steps, lose, since, on_progress))
+        return finished(second_run(negotiator, steps, lose, since, on_progress))
 
     return first
 
 
-def _finished(second: SecondRun) -> Replacement:
+def finished(second: SecondRun) -> Replacement:
     """At full speed to its end."""
     try:
         while second.go():
@@ -124,6 +124,6 @@ def backfill_topology(
         past = past_of(negotiator.topology, negotiator.ledger, stateful, (step,), since)
         made = None
         if past.missing:
-            made = _finished(second_run(negotiator, (step,), False, since, on_progress))
+            made = finished(second_run(negotiator, (step,), False, since, on_progress))
         negotiator.start(reading=False, replacement=made)
         return past, negotiator.stop()

@@ -1,12 +1,13 @@
 """The past of steps: what a second run over the logs would read, whose state it would make, and what it cannot get.
 
-`backfill.py`, `second_run.py` and `planning.py` ask. Nothing is run here; the logs are asked how far they reach back.
+`backfill.py`, `rewind_steps.py`, `second_run.py` and `planning.py` ask. Nothing is run here; the logs are asked how far
+they reach back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hailstorm.clock.clock import Clock
 from hailstorm.engine.ticks.logs import Logs
@@ -29,6 +30,7 @@ class Past:
     end: Clock
     lost: Mapping[str, int]  # by step: records that its state has, and the logs have no more
     missing: int  # records that the logs have, and the state of one of the steps has not
+    base: Live | None = None  # what it begins with, under the names of now; None: with nothing
 
     @property
     def records(self) -> int:
@@ -39,6 +41,43 @@ def past_of(
     topology: Topology, ledger: Ledger, stateful: Mapping[str, StepShape], steps: tuple[str, ...], since: When = None
 ) -> Past:
     """What giving these steps their past would mean. Asks the logs how far they reach back."""
+    wanted = _chosen(topology, stateful, steps)
+    head, end = ledger.head, _end(topology, ledger.head, wanted)
+    spouts = tuple(end.offsets)
+    begin = _beginnings(topology, head, end)
+    if since is not None:
+        moment = moment_of(ledger, since)
+        asked = moment.base.position() if moment.clock is None else moment.clock
+        begin = begin.join(Clock({s: dict(asked.offsets.get(s, {})) for s in spouts if s in asked.offsets}))
+    lost = {step: found for step in wanted if (found := _before(head, step, begin))}
+    missing = max(_missing(head, topology, step, begin, end) for step in wanted)
+    return Past(wanted, begin, end, lost, missing)
+
+
+def past_since(
+    topology: Topology, head: Live, stateful: Mapping[str, StepShape], steps: tuple[str, ...], then: Live
+) -> Past:
+    """What it would mean to take these steps back to `then`, and to give them again what was read since."""
+    wanted = _chosen(topology, stateful, steps)
+    for step in wanted:
+        if step not in then.coverage:
+            raise RunError(
+                55,
+                f"step '{step}' was not there at commit {then.commit}",
+                at=topology.step(step).at,
+                hint=f"Name a later commit (hailstorm commits APP), or make it from all that the logs hold:\n"
+                f"hailstorm run APP --recompute {step}",
+            )
+    end = _end(topology, head, wanted)
+    begin = _beginnings(topology, head, end).join(
+        Clock({spout: row for spout, row in then.position().offsets.items() if spout in end.offsets})
+    )
+    past = Past(wanted, begin, end, {}, 0, then)
+    return replace(past, missing=past.records)
+
+
+def _chosen(topology: Topology, stateful: Mapping[str, StepShape], steps: tuple[str, ...]) -> tuple[str, ...]:
+    """These steps and all below them, as far as they keep state. Raises when there is none."""
     names = [step.name for step in topology.steps]
     for step in steps:
         if step not in names:
@@ -48,17 +87,13 @@ def past_of(
     if not wanted:
         hint = f"Steps with state: {', '.join(stateful)}."
         raise WordError(111, f"neither '{steps[0]}' nor any step below it keeps state", hint=hint)
-    spouts = [step.name for step in topology.only(wanted).steps if isinstance(step, Spout)]
-    head = ledger.head
-    end = Clock({spout: dict(head.position().offsets.get(spout, {})) for spout in spouts})
-    begin = _beginnings(topology, head, end)
-    if since is not None:
-        moment = moment_of(ledger, since)
-        asked = moment.base.position() if moment.clock is None else moment.clock
-        begin = begin.join(Clock({s: dict(asked.offsets.get(s, {})) for s in spouts if s in asked.offsets}))
-    lost = {step: found for step in wanted if (found := _before(head, step, begin))}
-    missing = max(_missing(head, topology, step, begin, end) for step in wanted)
-    return Past(wanted, begin, end, lost, missing)
+    return wanted
+
+
+def _end(topology: Topology, head: Live, steps: tuple[str, ...]) -> Clock:
+    """Where the ledger is, as far as these steps are concerned."""
+    spouts = (step.name for step in topology.only(steps).steps if isinstance(step, Spout))
+    return Clock({spout: dict(head.position().offsets.get(spout, {})) for spout in spouts})
 
 
 def refuse_unfit(topology: Topology, head: Live, stateful: Mapping[str, StepShape], past: Past, lose: bool) -> None:

@@ -59,6 +59,7 @@ class Rewinding:
     letters: int  # how many more dead letters there will be
     tables: tuple[str, ...]  # sinks that get the difference of their table
     streams: tuple[str, ...]  # sinks of streams that have got rows since, and will get those again
+    steps: tuple[str, ...] = ()  # those that go back, with all below them; none: everything does
     commit: int = 0
     summary: Summary | None = None
 
@@ -130,7 +131,7 @@ def rewind(
     """Make the commit that goes back. Nobody else may be writing to the ledger; its head is what is gone back from."""
     head = ledger.head
     with ledger.pinned(to):
-        then = _named_as_now(topology, ledger, head, to)
+        then = named_as_now(topology, ledger, head, to)
         if to == head.commit:
             raise RunError(
                 40, f"the ledger is at commit {to} already", hint="Name an earlier one: hailstorm commits APP"
@@ -156,7 +157,7 @@ def rewind(
     return commit
 
 
-def _named_as_now(topology: Topology, ledger: Ledger, head: Live, to: int) -> Live:
+def named_as_now(topology: Topology, ledger: Ledger, head: Live, to: int) -> Live:
     """What was live then, under the names that the ledger's steps have now: a rewind takes no name back."""
     names = head.called_then(to)
     then = moved(ledger.store, ledger.at(to), names, ledger.stamp)

@@ -19,7 +19,7 @@ import msgspec
 from hailstorm.engine.place import SCRATCH
 from hailstorm.ledger.ledger import Ledger
 from hailstorm.ledger.live import Live
-from hailstorm.ledger.renaming import called_now, under_names_of_now
+from hailstorm.ledger.renaming import Names, called_now, under_names_of_now
 from hailstorm.ledger.runs import run_name
 from hailstorm.ledger.stores import below, is_folder
 from hailstorm.ledger.stores.store import missing_file
@@ -44,20 +44,28 @@ def scratch_ledger(ledger: Ledger, base: Live) -> Iterator[Ledger]:
     try:
         scratch = Ledger(address, create=True)
         with ledger.pinned(base.commit):
-            for table, runs in base.runs.items():
-                for run in runs:
-                    file = run_name(table, run.id)
-                    try:
-                        ledger.store.link(file, f"{within}/{run_name(called_now(table, names), run.id)}")
-                    except FileNotFoundError as error:
-                        raise missing_file(file) from error
-        scratch.write_manifest(msgspec.structs.replace(under_names_of_now(base, names), dead_letters=()))
-        scratch.head = scratch.newest()
-        scratch.epoch = scratch.head.epoch + 1
+            begin_as(ledger, scratch, within, msgspec.structs.replace(base, dead_letters=()), names)
         yield scratch
     finally:
         with contextlib.suppress(OSError):
             ledger.store.delete_folder(within)
+
+
+def begin_as(ledger: Ledger, other: Ledger, within: str, base: Live, names: Names | None = None) -> None:
+    """Let another ledger, which is `within` this one and has no commit, begin with what was live at a commit of this
+    one. `names` are those of steps then that have others now."""
+    names = names or {}
+    files = {file.path: file.path for file in base.dead_letters}
+    for table, runs in base.runs.items():
+        files |= {run_name(table, run.id): run_name(called_now(table, names), run.id) for run in runs}
+    for file, again in files.items():
+        try:
+            ledger.store.link(file, f"{within}/{again}")
+        except FileNotFoundError as error:
+            raise missing_file(file) from error
+    other.write_manifest(under_names_of_now(base, names))
+    other.head = other.newest()
+    other.epoch = other.head.epoch + 1
 
 
 def _remove_abandoned(place: Path) -> None:

@@ -1,4 +1,5 @@
-"""The second run: some steps, with all that is above them, over the logs from their beginning, in an inner ledger.
+"""The second run: some steps, with all that is above them, over the logs once more, in an inner ledger: from the
+beginning of the logs with nothing, or from an earlier commit with what was live then.
 
 The inner ledger is `backfill/<name>` inside the ledger, and is deleted when its state has been taken over. A second run
 that was killed goes on from its last commit, as any run does: the same code from the same beginning has the same name.
@@ -7,9 +8,12 @@ that was killed goes on from its last commit, as any run does: the same code fro
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import TypeVar
 
+import msgspec
 from pyspark.sql import SparkSession
 
 from hailstorm.clock.clock import Clock
@@ -21,6 +25,7 @@ from hailstorm.engine.ticks.pacing import PREPARED
 from hailstorm.engine.ticks.replacing import Replacement
 from hailstorm.errors import RunError
 from hailstorm.history.past import Past
+from hailstorm.history.scratch import begin_as
 from hailstorm.ledger.commit import DataFile
 from hailstorm.ledger.ledger import Ledger, next_commit
 from hailstorm.ledger.live import Live
@@ -32,6 +37,8 @@ from hailstorm.topology.topology import Topology
 FOLDER = "backfill"
 FAST_TICK_MS = 20_000  # how long a tick may take when nobody waits for it
 _FAST_TICK_ROWS = 20_000_000
+
+_Value = TypeVar("_Value")
 
 
 class SecondRun:
@@ -45,6 +52,7 @@ class SecondRun:
         past: Past,
         latency_ms: int = FAST_TICK_MS,
         on_progress: OnProgress = ignore_progress,
+        accept: tuple[str, ...] = (),
     ) -> None:
         self.topology, self.ledger, self.past, self._tell = topology, ledger, past, on_progress
         part = topology.only(past.steps)
@@ -54,12 +62,7 @@ class SecondRun:
                 ledger.store.delete_folder(f"{FOLDER}/{other}")
         inner = Ledger(below(ledger.address, self.folder), create=True)
         if not inner.head.commit:
-            rosters = {s: roster for s, roster in ledger.head.rosters.items() if s in past.end.offsets}
-            begin = past.begin.to_json()
-            start = next_commit(
-                inner.head, "evolve", inner.epoch, datetime.now(UTC), start=begin, end=begin, rosters=rosters
-            )
-            inner.commit(start)
+            self._begin(inner, part)
         fast = latency_ms == FAST_TICK_MS
         settings = replace(
             topology.settings,
@@ -76,8 +79,20 @@ class SecondRun:
             if fast and spark.sparkContext.defaultParallelism > 1
             else (PREPARED,)
         )
-        self._negotiator = Negotiator(spark, part, inner, settings, ways=ways, logs=Logs(part, inner.head))
+        self._negotiator = Negotiator(
+            spark, part, inner, settings, accept=accept, ways=ways, logs=Logs(part, inner.head)
+        )
         self._negotiator.start()
+
+    def _begin(self, inner: Ledger, part: Topology) -> None:
+        """Its first commit, or what it begins with. When this is cut off, it is done again."""
+        past = self.past
+        if past.base is not None:
+            begin_as(self.ledger, inner, self.folder, _of_part(self.ledger, past.base, part, past.begin))
+            return
+        rosters = {s: roster for s, roster in self.ledger.head.rosters.items() if s in past.end.offsets}
+        begin, now = past.begin.to_json(), datetime.now(UTC)
+        inner.commit(next_commit(inner.head, "evolve", inner.epoch, now, start=begin, end=begin, rosters=rosters))
 
     @property
     def records_left(self) -> int:
@@ -167,6 +182,35 @@ class SecondRun:
         self._negotiator.fail()
 
 
+def _of_part(ledger: Ledger, base: Live, part: Topology, begin: Clock) -> Live:
+    """What was live of a part of the topology. What came to sinks is not its business."""
+    names = {step.name for step in part.steps}
+
+    def of_part(values: Mapping[str, _Value]) -> dict[str, _Value]:
+        return {name: value for name, value in values.items() if name.partition(".")[0] in names}
+
+    return msgspec.structs.replace(
+        base,
+        clock=begin.to_json(),
+        watermarks=of_part(base.watermarks),
+        event_times=of_part(base.event_times),
+        reached=of_part(base.reached),
+        runs=of_part(base.runs),
+        steps=of_part(base.steps),
+        fingerprints=of_part(base.fingerprints),
+        declared=of_part(base.declared),
+        coverage=of_part(base.coverage),
+        sinks={},
+        outboxes={},
+        wholes={},
+        retried={},
+        dead_letters=tuple(file for files in of_part(_by_step(ledger, base)).values() for file in files),
+        rosters=of_part(base.rosters),
+        holes=of_part(base.holes),
+        skipped=of_part(base.skipped),
+    )
+
+
 def _by_step(ledger: Ledger, live: Live) -> dict[str, list[DataFile]]:
     """The files of open dead letters: each has those of one step."""
     found: dict[str, list[DataFile]] = {}
@@ -184,5 +228,6 @@ def _records_of(ledger: Ledger, files: list[DataFile]) -> set[tuple[str, int, in
 
 def _name(part: Topology, past: Past) -> str:
     """Of the same steps with the same code, from the same beginning: then a try that was cut off can go on."""
-    text = f"{sorted(fingerprint(part).items())} {past.steps} {past.begin.to_json()}"
+    base = 0 if past.base is None else past.base.commit
+    text = f"{sorted(fingerprint(part).items())} {past.steps} {past.begin.to_json()} {base}"
     return f"{past.steps[0]}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"

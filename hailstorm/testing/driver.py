@@ -31,8 +31,9 @@ from hailstorm.engine.ticks.pacing import PREPARED
 from hailstorm.engine.ticks.replacing import Replacement
 from hailstorm.errors import UsageError
 from hailstorm.faults import inject
-from hailstorm.history.backfill import made_first
+from hailstorm.history.backfill import finished, made_first
 from hailstorm.history.rewind import rewind
+from hailstorm.history.rewind_steps import run_since
 from hailstorm.ledger.ledger import Ledger
 from hailstorm.ledger.reader import open_ledger
 from hailstorm.ledger.stores.store import read_table
@@ -148,13 +149,22 @@ class Driver:
         self._negotiator.fail()
         self._open((), made_first((step,), lose=False))
 
-    def rewind(self, to: int, topology: Topology | None = None, accept: tuple[str, ...] = ()) -> None:
+    def rewind(
+        self,
+        to: int,
+        topology: Topology | None = None,
+        accept: tuple[str, ...] = (),
+        steps: tuple[str, ...] = (),
+    ) -> None:
         """Go back to a commit, as `hailstorm rewind --append keep` does, and start again from there; with another
-        topology, as after an edit of the app."""
+        topology, as after an edit of the app. With `steps`, only these and what is below them, as `--steps` does."""
         self._negotiator.fail()
         if topology is not None:
             topology.validate()
             self.topology = self._surrounded(topology)
+        if steps:
+            self._open(accept, lambda negotiator: finished(run_since(negotiator, to, steps, accept)))
+            return
         ledger = Ledger(self.ledger.root)
         negotiator = Negotiator(self._spark, self.topology, ledger, self._settings, ways=self._tasks)
         negotiator.rename()

@@ -288,6 +288,7 @@ class Topology:
         append: Literal["refuse", "keep"] = "refuse",
         accept: Sequence[str] = (),
         on_data_loss: Literal["fail", "continue"] = "fail",
+        steps: Sequence[str] = (),
         dry_run: bool = False,
     ) -> Rewinding:
         """Go back to an earlier moment, as `hailstorm rewind app.py --to WHEN --yes` does. Gives what was done, or with
@@ -295,8 +296,17 @@ class Topology:
 
         `to` is a commit's number, the name of a snapshot, a clock as JSON, a time, or `"latest-5"`. `append="keep"`
         leaves sinks of streams with the rows that they have got since; they get those again. `accept` names steps whose
-        code has changed since then. The topology must not be running. Raises HailstormError.
+        code has changed since then. With `steps`, only these and all below them go back, and get again what was read
+        since; `append` and `on_data_loss` say nothing then. The topology must not be running. Raises HailstormError.
         """
+        if steps:
+            some = importlib.import_module("hailstorm.history.rewind_steps")
+            of_steps: Rewinding = (
+                some.look_back_at_steps(self, to, tuple(steps), ledger)
+                if dry_run
+                else some.rewind_steps(self, to, tuple(steps), ledger=ledger, accept=tuple(accept))
+            )
+            return of_steps
         history = importlib.import_module("hailstorm.history.rewind")
         if dry_run:
             found: Rewinding = history.look_back_at(self, to, ledger)

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 import hailstorm as hs
 from hailstorm.engine.plan.compiler import compile_topology
-from hailstorm.errors import RunError
+from hailstorm.errors import RunError, WordError
 from hailstorm.faults import inject
 from hailstorm.history.rewind import look_back, rewind
 from hailstorm.ledger import compaction
@@ -167,3 +167,64 @@ def test_a_sink_of_a_stream_that_has_got_rows_since_needs_a_word(spark: SparkSes
             "insert",
             "insert",
         ]
+
+
+def mended(storm: hs.Topology, factor: int) -> hs.Topology:
+    clicks = storm.spout("clicks", hs.Log("x"), schema="u STRING, n INT, at TIMESTAMP", event_time="at")
+    counts = clicks.select("scaled", u="u", m=f"n * {factor}").fold("sums", by="u", m=hs.sum("m"), n=hs.count())
+    counts.top("best", 2, by="m")
+    clicks.fold("counts", by="u", n=hs.count())
+    clicks.window("2 minutes", emit="final").fold("windows", by="u", n=hs.sum("n"))
+    clicks.process("watch", by="u", using=Watch).fold("watched", by="u", n=hs.sum("n"), rows=hs.count())
+    return storm
+
+
+@pytest.mark.parametrize(("seed", "tasks"), [(1, 1), (2, 2)])
+def test_steps_that_go_back_are_made_again_and_all_others_stay(spark: SparkSession, seed: int, tasks: int) -> None:
+    """A deploy has scaled wrongly since some commit: the sums of then and what came since, scaled rightly."""
+    chance, all_rows, wrong_since = random.Random(seed), Rows(), 0
+    with Driver(mended(hs.Topology("mended"), 1), spark, tasks=(tasks,)) as driver:
+        for tick in range(6):
+            if tick == 2:
+                wrong_since = driver.ledger.head.commit
+                driver.restart(mended(hs.Topology("mended"), 100))
+            at = BEGIN + timedelta(minutes=tick)
+            rows = [
+                {"u": f"u{chance.randrange(4)}", "n": chance.randrange(1, 9), "at": at.isoformat()} for _ in range(5)
+            ]
+            all_rows += rows
+            driver.feed("clicks", rows)
+            driver.advance()
+        others = {name: driver.table(name) for name in ("counts", "windows", "watched")}
+        commit = driver.ledger.head.commit
+        right = mended(hs.Topology("mended"), 1)
+        with inject("after-commit", Crash("after-commit")), pytest.raises(Crash):  # in the inner ledger
+            driver.rewind(wrong_since, right, steps=("scaled",))
+        driver.rewind(wrong_since, right, steps=("scaled",))
+        assert driver.ledger.head.commit == commit + 1
+        sums: dict[str, list[int]] = {}
+        for row in all_rows:
+            sums.setdefault(row["u"], []).append(row["n"])
+        wanted = [{"u": u, "m": sum(values), "n": len(values)} for u, values in sorted(sums.items())]
+        assert driver.table("sums") == wanted
+        best = sorted(wanted, key=lambda row: (-row["m"], row["u"]))[:2]
+        assert sorted((row["u"], row["m"]) for row in driver.table("best")) == sorted((r["u"], r["m"]) for r in best)
+        assert {name: driver.table(name) for name in others} == others
+        driver.rewind(wrong_since, steps=("windows", "watch"))  # nothing is wrong with these: they stay as they are
+        assert {name: driver.table(name) for name in others} == others
+        driver.feed("clicks", [{"u": "u0", "n": 1, "at": (BEGIN + timedelta(hours=1)).isoformat()}])
+        driver.advance()
+        assert driver.table("sums")[0] == {"u": "u0", "m": wanted[0]["m"] + 1, "n": wanted[0]["n"] + 1}
+
+
+def test_steps_that_cannot_go_back_say_why(spark: SparkSession) -> None:
+    with Driver(mended(hs.Topology("mended"), 1), spark) as driver:
+        driver.feed("clicks", [{"u": "a", "n": 1, "at": BEGIN.isoformat()}])
+        driver.advance()
+        to = driver.ledger.head.commit
+        with pytest.raises(WordError, match=r"there is no step 'summs'(?s:.)*sums"):
+            driver.rewind(to, steps=("summs",))
+        with pytest.raises(RunError, match="HS-RUN-055  step 'sums' was not there at commit 0"):
+            driver.rewind(0, steps=("sums",))
+        driver.restart()
+        assert driver.table("counts") == [{"u": "a", "n": 1}]
