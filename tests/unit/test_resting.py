@@ -52,12 +52,12 @@ def run(log: hs.Log, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
     """It watches, and has looked since. From here on only news ends its rests."""
     made = Run(log)
     monkeypatch.setattr(module, "idle_wait", lambda *args: 0.0)
-    monkeypatch.setattr(module, "LONGEST_IDLE_SECONDS", 0.0)
+    monkeypatch.setattr(module, "TOLD_SECONDS", 0.0)
     for _ in range(2):
         made.look()
         made.rest()
     monkeypatch.setattr(module, "idle_wait", lambda *args: FOR_EVER)
-    monkeypatch.setattr(module, "LONGEST_IDLE_SECONDS", FOR_EVER)
+    monkeypatch.setattr(module, "TOLD_SECONDS", FOR_EVER)
     yield made
     made.resting.end()
 
@@ -107,7 +107,7 @@ def test_logs_into_which_nothing_has_come_are_not_asked(run: Run, log: hs.Log, m
 
 
 def test_a_log_that_is_not_there_yet_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LONGEST_IDLE_SECONDS", FOR_EVER)
+    monkeypatch.setattr(module, "TOLD_SECONDS", FOR_EVER)
     run = Run(hs.Log(tmp_path / "later"))
     assert ends_with(run), "nobody tells that it is made"
     run.resting.end()
@@ -118,7 +118,7 @@ def test_where_nobody_tells_it_looks_again_after_a_while(log: hs.Log, monkeypatc
         raise OSError("this system has no inotify")
 
     monkeypatch.setattr(module, "Watcher", refuse)
-    monkeypatch.setattr(module, "LONGEST_IDLE_SECONDS", FOR_EVER)
+    monkeypatch.setattr(module, "TOLD_SECONDS", FOR_EVER)
     run = Run(log)
     run.look()
     for _ in range(3):
@@ -129,7 +129,7 @@ def test_where_nobody_tells_it_looks_again_after_a_while(log: hs.Log, monkeypatc
 
 def test_a_folder_that_others_may_write_to_is_not_watched(log: hs.Log, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hailstorm.spouts.watching.file_system", lambda folder: "nfs4")
-    monkeypatch.setattr(module, "LONGEST_IDLE_SECONDS", FOR_EVER)
+    monkeypatch.setattr(module, "TOLD_SECONDS", FOR_EVER)
     run = Run(log)
     for _ in range(3):
         assert ends_with(run)

@@ -33,7 +33,7 @@ _FIRST_ROWS = 10_000
 _FEWEST_ROWS = 1_000
 _GROW, _SHRINK = 4.0, 0.5
 _FIRST_GAP, _LONGEST_GAP = 40, 640  # ticks between two looks at a way that is not chosen
-_IDLE_SECONDS, LONGEST_IDLE_SECONDS = 0.02, 0.2
+_IDLE_SECONDS, _LONGEST_IDLE_SECONDS = 0.02, 0.2
 _EAGER_SECONDS = 0.001
 _PATIENT_AFTER = 50  # looks at logs that have nothing new, before the waits grow
 _WORTH_A_TRY = 0.5  # seconds: below this, planning alone would eat the gain
@@ -145,4 +145,4 @@ def idle_wait(looks: int, eager: bool = False) -> float:
     if eager:
         return _EAGER_SECONDS
     growing = min(max(0, looks - _PATIENT_AFTER), 50)
-    return min(_IDLE_SECONDS * 1.1**growing, LONGEST_IDLE_SECONDS)
+    return min(_IDLE_SECONDS * 1.1**growing, _LONGEST_IDLE_SECONDS)

@@ -16,13 +16,14 @@ from hailstorm.clock.clock import Clock
 from hailstorm.engine.resident.resident import Resident
 from hailstorm.engine.resident.wire import ready
 from hailstorm.engine.ticks.logs import Logs
-from hailstorm.engine.ticks.pacing import LONGEST_IDLE_SECONDS, RESIDENT, idle_wait
+from hailstorm.engine.ticks.pacing import RESIDENT, idle_wait
 from hailstorm.engine.ticks.plans import Plans
 from hailstorm.errors import HailstormError
 from hailstorm.spouts.roster import watched
 from hailstorm.spouts.source import Followed
 from hailstorm.spouts.watching import Watcher
 
+TOLD_SECONDS = 0.5  # between two looks of who is told: at the wall clock, and whether to stop
 _TELL_AGAIN = 50  # rests after which a worker that does not follow is asked to do so once more
 
 
@@ -61,7 +62,7 @@ class Resting:
         is_followed = self._is_followed(follower, position)
         self._is_told = self._is_watched()
         if is_followed and self._is_told and not self._others:
-            wait = LONGEST_IDLE_SECONDS
+            wait = TOLD_SECONDS
         watchers = () if self._watcher is None else (self._watcher,)
         if follower is not None:
             follower.wait(wait, watchers)
