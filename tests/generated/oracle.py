@@ -111,9 +111,9 @@ def expected(case: Case, spark: SparkSession) -> Expected:
         if "changes" in (step.kind, first.kind):
             rows[step.name] = []  # checked against the changes that there were
         elif step.ends:
-            given = [(last[name], last[name].key is not None) for name in step.inputs]
+            given = [(last[name], last[name].key is not None or last[name].ends) for name in step.inputs]
             rows[step.name] = step.rows(
-                [_input(one, rows[one.name] if is_table else seen_by(step, one)) for one, is_table in given], final
+                [_input(one, rows[one.name] if is_whole else seen_by(step, one)) for one, is_whole in given], final
             )
         elif step.key is None and step.kind != "sink":
             rows[step.name] = [row for flow in flowed for row in flow.get(step.name, ())]

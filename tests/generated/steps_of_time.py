@@ -66,8 +66,8 @@ class Closing:
         return f"{_KEEP}{emit}" + (f", late={self.late!r}" if self.late != "correct" else "")
 
     def refuses(self, end: datetime, row: Row, ticks: Ticks) -> bool:
-        """Whether a row is late for a window that ends then."""
-        return self.late != "correct" and end <= ticks.watermark(self.spouts, ticks.of(row))
+        """Whether a row is late for a window that ends then; never where no watermark is known of."""
+        return self.late != "correct" and bool(self.spouts) and end <= ticks.watermark(self.spouts, ticks.of(row))
 
     def shows(self, end: datetime, ticks: Ticks) -> bool:
         """Whether a window that ends then is shown by now."""
