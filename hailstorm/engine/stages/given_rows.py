@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
@@ -24,8 +25,8 @@ def columns_of(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> list[pa.
     """The rows as columns. None when anything of them is not as declared."""
     names, width = set(schema.names), len(schema)
     try:
-        if all(len(row) == width for row in rows):  # then what has every declared name has no other
-            arrays = [exact_array([row[f.name] for row in rows], f.type, f.name) for f in schema]
+        if set(map(len, rows)) <= {width}:  # then what has every declared name has no other
+            arrays = [exact_array(list(map(itemgetter(f.name), rows)), f.type, f.name) for f in schema]
         elif all(row.keys() <= names for row in rows):
             arrays = [exact_array([row.get(f.name) for row in rows], f.type, f.name) for f in schema]
         else:
