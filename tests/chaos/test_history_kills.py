@@ -34,12 +34,10 @@ PATIENCE = 240.0  # seconds: the machine may be busy with other work
 
 def hailstorm(*words: object, folder: Path, fault: str = "", jvm: WarmJvm | None = None) -> str:
     """Run the command line. With a fault it must die there."""
-    if jvm is not None:
-        jvm.forget_driver()
     done = subprocess.run(
         [sys.executable, "-m", "hailstorm", *map(str, words)],
         cwd=folder,
-        env={**os.environ, "HAILSTORM_FAULT": fault, **(jvm.environment() if jvm is not None else {})},
+        env={**os.environ, "HAILSTORM_FAULT": fault, **(jvm.for_the_next() if jvm else {})},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
