@@ -64,7 +64,7 @@ check: venv ## Style, types and the tests that need no Spark (under a minute)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
-	@$(BIN)/python -m pytest -n auto tests/unit tests/laws tests/golden -m "not spark and not chaos and not soak"
+	@$(BIN)/python -m pytest -n auto tests/unit tests/laws tests/golden -m "not spark and not chaos and not slow and not soak"
 
 bench: venv java ## Measure; ONLY=name runs one
 	@$(BIN)/python -m bench $(ONLY)

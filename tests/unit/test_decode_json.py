@@ -124,6 +124,7 @@ pieces = st.lists(
 any_record = st.sampled_from(ADVERSARIAL) | objects | pieces.map(b"".join) | st.binary(max_size=12) | st.none()
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(60, 300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(any_record, max_size=30))
 def test_a_batch_decodes_like_its_records_one_by_one(batch: list[bytes | None]) -> None:

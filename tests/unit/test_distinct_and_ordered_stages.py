@@ -19,6 +19,8 @@ from hailstorm.engine.stages.waiting import DUE
 from tests.length import seeds
 from tests.unit.stage_ticks import Row, Ticks, table_of
 
+pytestmark = pytest.mark.slow
+
 COLUMNS = pa.schema([("k", pa.string()), ("x", pa.int64())])
 WITHIN = 10
 

@@ -63,6 +63,7 @@ def same(a: Any, b: Any) -> bool:
     return bool(a == b)
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(60, 300), deadline=None)
 @given(some.data(), TYPES)
 def test_columns_are_compared_as_python_compares_their_values(data: some.DataObject, of: pa.DataType) -> None:

@@ -194,6 +194,8 @@ def test_erase_on_the_command_line(place: WordLedger) -> None:
 APP = """
 import hailstorm as hs
 
+pytestmark = pytest.mark.slow
+
 storm = hs.Topology("words", ledger="words")
 lines = storm.spout("lines", hs.Log("log"), schema="word STRING")
 lines.fold("counts", by="word", n=hs.count())

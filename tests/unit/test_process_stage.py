@@ -24,6 +24,8 @@ from hailstorm.topology.state_fields import state_fields
 from tests.length import seeds
 from tests.unit.stage_ticks import Row, Ticks, table_of
 
+pytestmark = pytest.mark.slow
+
 COLUMNS = pa.schema([("k", pa.string()), ("op", pa.string()), ("x", pa.int64())])
 RETURNS = pa.schema([("k", pa.string()), ("said", pa.string()), ("log", pa.list_(pa.string()))])
 ALERTS = pa.schema([pa.field("k", pa.string(), nullable=False), ("at", pa.int64())])

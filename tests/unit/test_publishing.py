@@ -107,6 +107,7 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path / "ledger", seed=1)
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(10, 25), deadline=None)
 @given(
     st.lists(

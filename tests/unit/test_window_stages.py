@@ -28,6 +28,8 @@ from hailstorm.ledger.keyed_state import Layout
 from tests.length import examples
 from tests.unit.stage_ticks import Ticks, table_of
 
+pytestmark = pytest.mark.slow
+
 STEP, KEY = "counts", ("k", WINDOW_START, WINDOW_END)
 COLUMNS = pa.schema([("k", pa.int64()), ("n", pa.int64())])
 LAST = 10**9
