@@ -66,8 +66,12 @@ def s3_server() -> Iterator[S3Server]:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     from hailstorm.engine.spark.session import start_session
+    from tests.jvm import QUICK
 
-    session = start_session("tests", master="local[2]", conf={"spark.sql.shuffle.partitions": "2"})
+    with pytest.MonkeyPatch.context() as environment:
+        for name, value in QUICK.items():
+            environment.setenv(name, value)
+        session = start_session("tests", master="local[2]", conf={"spark.sql.shuffle.partitions": "2"})
     yield session
     session.stop()
 

