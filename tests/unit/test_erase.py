@@ -30,6 +30,8 @@ from hailstorm.ledger.runs import write_rows
 from hailstorm.spouts import Log
 from tests.unit.word_ledger import WordLedger
 
+pytestmark = pytest.mark.slow
+
 KEY = "ada-lovelace-1815"
 
 
@@ -193,8 +195,6 @@ def test_erase_on_the_command_line(place: WordLedger) -> None:
 
 APP = """
 import hailstorm as hs
-
-pytestmark = pytest.mark.slow
 
 storm = hs.Topology("words", ledger="words")
 lines = storm.spout("lines", hs.Log("log"), schema="word STRING")
