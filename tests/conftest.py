@@ -7,6 +7,7 @@ take longest are first.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -22,10 +23,13 @@ if TYPE_CHECKING:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that use Spark are marked by that alone, so that `make check` can leave them out."""
+    """Tests that use Spark are marked by that alone, so that `make check` can leave them out. In a soak, tests that
+    hypothesis draws are long ones (`length.py`)."""
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker("spark")
+        if os.environ.get("HAILSTORM_SOAK") and getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+            item.add_marker("soak")
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -62,8 +66,12 @@ def s3_server() -> Iterator[S3Server]:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     from hailstorm.engine.spark.session import start_session
+    from tests.jvm import QUICK
 
-    session = start_session("tests", master="local[2]", conf={"spark.sql.shuffle.partitions": "2"})
+    with pytest.MonkeyPatch.context() as environment:
+        for name, value in QUICK.items():
+            environment.setenv(name, value)
+        session = start_session("tests", master="local[2]", conf={"spark.sql.shuffle.partitions": "2"})
     yield session
     session.stop()
 

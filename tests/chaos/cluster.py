@@ -21,7 +21,10 @@ from tests.connectors.servers.s3 import S3Server
 from tests.jvm import QUICK
 
 HERE = Path(__file__).parent
-SMALL = ("--conf", "spark.driver.memory=512m", "--conf", "spark.executor.memory=512m")
+SMALL = (
+    *("--conf", "spark.driver.memory=512m", "--conf", "spark.executor.memory=512m"),
+    *("--conf", f"spark.executor.extraJavaOptions={QUICK['SPARK_SUBMIT_OPTS']}"),
+)
 
 
 class Cluster:

@@ -12,6 +12,7 @@ import hailstorm as hs
 from hailstorm.engine.spark.session import start_session
 from hailstorm.testing import Driver
 
+CONF = {"spark.executor.memory": "512m", "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
 storm = hs.Topology("cluster")
 rows = storm.spout("rows", hs.Log("x"), schema="word STRING")
 rows.fold("counts", by="word", n=hs.count())
@@ -22,7 +23,7 @@ def parent(process: int) -> int:
 
 
 def main() -> None:
-    spark = start_session("cluster", master="local-cluster[2,1,1024]", conf={"spark.executor.memory": "512m"})
+    spark = start_session("cluster", master="local-cluster[2,1,1024]", conf=CONF)
     ways = []
     with Driver(storm, spark, tasks=(0,)) as driver:
 

@@ -34,12 +34,10 @@ PATIENCE = 240.0  # seconds: the machine may be busy with other work
 
 def hailstorm(*words: object, folder: Path, fault: str = "", jvm: WarmJvm | None = None) -> str:
     """Run the command line. With a fault it must die there."""
-    if jvm is not None:
-        jvm.forget_driver()
     done = subprocess.run(
         [sys.executable, "-m", "hailstorm", *map(str, words)],
         cwd=folder,
-        env={**os.environ, "HAILSTORM_FAULT": fault, **(jvm.environment() if jvm is not None else {})},
+        env={**os.environ, "HAILSTORM_FAULT": fault, **(jvm.for_the_next() if jvm else {})},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -192,36 +190,47 @@ def left(folder: Path, step: str = "counts") -> dict[str, Any]:
 
 
 REWIND = ("rewind", "app.py", "--to", "2", "--yes")
-CASES = {
-    "rewind": (REWIND, ("before-commit:1", "after-commit:1")),
-    "backfill": (("backfill", "app.py", "more"), ("before-commit:3", "after-commit:2")),
-    "retry": (("errors", "app.py", "--retry"), ("before-commit:1", "after-commit:1")),
-    "rename": (RUN, ("before-commit:1", "after-commit:1")),
+COMMANDS = {
+    "rewind": REWIND,
+    "backfill": ("backfill", "app.py", "more"),
+    "retry": ("errors", "app.py", "--retry"),
+    "rename": RUN,
 }
+CASES = [
+    ("rewind", "before-commit:1"),
+    ("backfill", "after-commit:2"),
+    ("retry", "after-commit:1"),
+    ("rename", "before-commit:1"),
+]
+LONG = [
+    ("rewind", "after-commit:1"),
+    ("backfill", "before-commit:3"),
+    ("retry", "before-commit:1"),
+    ("rename", "after-commit:1"),
+]
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("name", "point"), [*CASES, *(pytest.param(*case, marks=pytest.mark.soak) for case in LONG)])
 def test_a_command_that_is_killed_and_given_again_does_what_an_unbroken_one_does(
-    world: Path, tmp_path: Path, jvm: WarmJvm, name: str
+    world: Path, tmp_path: Path, jvm: WarmJvm, name: str, point: str
 ) -> None:
-    command, points = CASES[name]
+    command = COMMANDS[name]
     step = "totals" if name == "rename" else "counts"
     results = []
-    for number, point in enumerate(("", *points)):
-        folder = Path(shutil.copytree(world, tmp_path / f"world{number}"))
+    for fault in ("", point):
+        folder = Path(shutil.copytree(world, tmp_path / f"world {fault[:6]}"))
         if name == "retry":
             (folder / "fixed").touch()
         if name == "rename":
             renamed = APP.replace("NAME", '"totals"').replace("OLD", '"counts"').replace("MORE", MORE)
             (folder / "app.py").write_text(renamed)
-        if point:
-            hailstorm(*command, folder=folder, fault=point, jvm=jvm)
+        if fault:
+            hailstorm(*command, folder=folder, fault=fault, jvm=jvm)
             assert not problems(folder / "ledger")
         hailstorm(*command, folder=folder, jvm=jvm)
         assert not problems(folder / "ledger")
         results.append(left(folder, step))
-    before = left(world)
-    assert results[0] != before or name == "rename"
-    for point, result in zip(points, results[1:], strict=True):
-        assert result == results[0], point
+    unbroken, broken = results
+    assert unbroken != left(world) or name == "rename"
+    assert broken == unbroken

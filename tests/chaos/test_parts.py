@@ -1,4 +1,4 @@
-"""Parts of a run die: its JVM, its Python workers, the driver from under its JVM."""
+"""Parts of a run die: its JVM, its Python workers, the driver from under its JVM. The next run has a warm one."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from tests.chaos.conftest import MakeWorld
 from tests.chaos.judge import judge, judge_the_end
 from tests.chaos.world import Driver, World, wait_for
+from tests.jvm import WarmJvm
 
 pytestmark = [pytest.mark.chaos, pytest.mark.spark]
 
@@ -21,20 +22,22 @@ def part(world: World, driver: Driver, word: str) -> int:
     return max(found)
 
 
-def test_when_the_driver_is_killed_its_jvm_and_its_workers_end_by_themselves(new_world: MakeWorld) -> None:
+def test_when_the_driver_is_killed_its_jvm_and_its_workers_end_by_themselves(
+    new_world: MakeWorld, jvm: WarmJvm
+) -> None:
     world = new_world(seed=41)
     with world.feeding():
-        for more in (2, 3):
-            driver = world.start()
-            world.wait_for_commits(driver, more)
-            world.kill(driver)
-            judge(world)
+        driver = world.start()
+        world.wait_for_commits(driver, 3)
+        world.kill(driver)
+        judge(world)
         wait_for(lambda: not world.processes(), "JVM and workers to end")
+    world.jvm = jvm
     world.run()
     judge_the_end(world)
 
 
-def test_when_workers_are_killed_the_tick_is_tried_again(new_world: MakeWorld) -> None:
+def test_when_workers_are_killed_the_tick_is_tried_again(new_world: MakeWorld, jvm: WarmJvm) -> None:
     world = new_world(seed=42)
     with world.feeding():
         driver = world.start()
@@ -46,11 +49,12 @@ def test_when_workers_are_killed_the_tick_is_tried_again(new_world: MakeWorld) -
         driver.send_signal(signal.SIGTERM)
         world.ended(driver, code=0)
     judge(world)
+    world.jvm = jvm
     world.run()
     judge_the_end(world)
 
 
-def test_when_its_jvm_is_killed_the_driver_says_so_and_the_next_run_goes_on(new_world: MakeWorld) -> None:
+def test_when_its_jvm_is_killed_the_driver_says_so_and_the_next_run_goes_on(new_world: MakeWorld, jvm: WarmJvm) -> None:
     world = new_world(seed=43)
     with world.feeding():
         driver = world.start()
@@ -61,5 +65,6 @@ def test_when_its_jvm_is_killed_the_driver_says_so_and_the_next_run_goes_on(new_
     assert "HS-RUN-012" in said
     assert "Traceback" not in said, said
     judge(world)
+    world.jvm = jvm
     world.run()
     judge_the_end(world)

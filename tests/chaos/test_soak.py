@@ -10,6 +10,7 @@ import pytest
 from hailstorm.faults import RUN_POINTS
 from tests.chaos.conftest import MakeWorld
 from tests.chaos.judge import judge, judge_the_end
+from tests.chaos.test_resident_kills import RESIDENT
 from tests.jvm import WarmJvm
 
 pytestmark = [pytest.mark.chaos, pytest.mark.spark, pytest.mark.soak]
@@ -30,7 +31,7 @@ def test_a_world_survives_many_kills(new_world: MakeWorld, jvm: WarmJvm, number:
                     point = chance.choice(sorted(RUN_POINTS))
                     world.killed_itself(world.start(fault=f"{point}:{chance.randint(1, 8)}"))
                 case "moment":
-                    driver = world.start()
+                    driver = world.start(*chance.choice([(), RESIDENT]))
                     world.wait_for_commits(driver, chance.randint(1, 10))
                     time.sleep(chance.random())
                     world.kill(driver)

@@ -76,7 +76,7 @@ def test_control_c_in_a_terminal_reaches_all_processes_and_ends_the_run_well(new
     everything_committed_is_delivered(world)
 
 
-def test_a_signal_while_spark_starts_ends_the_run_well(new_world: MakeWorld) -> None:
+def test_a_signal_while_spark_starts_ends_the_run_well(new_world: MakeWorld, jvm: WarmJvm) -> None:
     world = new_world(seed=36)  # with a JVM of its own, which takes seconds to start
     world.feed(50)
     driver = world.start()
@@ -85,6 +85,7 @@ def test_a_signal_while_spark_starts_ends_the_run_well(new_world: MakeWorld) -> 
     driver.send_signal(signal.SIGTERM)
     said = world.ended(driver, code=0)
     assert "Traceback" not in said, said
+    world.jvm = jvm
     world.run()
     judge_the_end(world)
 

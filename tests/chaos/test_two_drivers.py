@@ -19,7 +19,9 @@ from tests.jvm import WarmJvm
 pytestmark = [pytest.mark.chaos, pytest.mark.spark]
 
 
-@pytest.mark.parametrize("point", ["before-commit:4", "during-delivery:6", "during-compaction"])
+@pytest.mark.parametrize(
+    "point", ["before-commit:4", "during-delivery:6", pytest.param("during-compaction", marks=pytest.mark.soak)]
+)
 def test_a_driver_that_wakes_up_after_another_took_over_is_fenced(
     new_world: MakeWorld, jvm: WarmJvm, other_jvm: WarmJvm, point: str
 ) -> None:

@@ -84,12 +84,10 @@ class World:
 
     def start(self, *options: str, until: str = "never", fault: str = "", pause: bool = False) -> Driver:
         """Start a driver. It kills itself at `fault`, or stops there as if the machine had frozen."""
-        if self.jvm is not None:
-            self.jvm.forget_driver()
         mark = uuid.uuid4().hex
         self._marks.append(mark)
         marks = {"HAILSTORM_FAULT": fault, "HAILSTORM_CHAOS": mark, "HAILSTORM_PAUSE": "yes" if pause else ""}
-        quick = QUICK if self.jvm is None else self.jvm.environment()
+        quick = QUICK if self.jvm is None else self.jvm.for_the_next()
         environment = {**os.environ, **marks, **quick, **self.environment}
         script = [sys.executable, str(HERE / "driver_process.py")]
         command = [*script, "run", "app.py", "--ledger", self.address, "--until", until, *OPTIONS, *options]

@@ -10,16 +10,18 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests.connectors.tally import suffered
-from tests.jvm import QUICK
+from tests.jvm import WarmJvm
 
 
-def run_app(app: Path, secrets: Mapping[str, str], fault: str = "") -> int:
+def run_app(app: Path, secrets: Mapping[str, str], jvm: WarmJvm, fault: str = "") -> int:
     """The return code: 0, or that of a kill. `secrets` are its environment, and appear in nothing that it says."""
+    # Workers are started by a JVM that was there before, and does not have the driver's environment.
+    own = [word for name, value in secrets.items() for word in ("--conf", f"spark.executorEnv.{name}={value}")]
     environment = {"PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path]), "HAILSTORM_FAULT": fault}
     done = subprocess.run(
-        [sys.executable, "-m", "hailstorm", "run", app.name, "--until", "caught-up", "--master", "local[2]"],
+        [sys.executable, "-m", "hailstorm", "run", app.name, "--until", "caught-up", "--master", "local[2]", *own],
         cwd=app.parent,
-        env={**os.environ, **QUICK, **environment, **secrets},
+        env={**os.environ, **jvm.for_the_next(), **environment, **secrets},
         capture_output=True,
         text=True,
         timeout=240,

@@ -55,6 +55,8 @@ def some(count: int, name: str = "row") -> list[bytes]:
 
 
 class LogContract:
+    appends = 60  # while others read; fewer where each is many requests to a server
+
     def test_it_is_a_source(self, harness: Harness) -> None:
         assert isinstance(harness.make(), Source)
 
@@ -173,7 +175,7 @@ class LogContract:
         readers = [threading.Thread(target=watched(follow)) for _ in range(3)]
         for reader in readers:
             reader.start()
-        for _ in range(60):
+        for _ in range(self.appends):
             harness.append(some(3), 0)
         done.set()
         for reader in readers:

@@ -14,6 +14,7 @@ from hailstorm.ledger.reader import open_ledger
 from tests.connectors.kafka_topics import Topics
 from tests.connectors.killing import run_app
 from tests.connectors.servers.kafka import PASSWORD, USER
+from tests.jvm import WarmJvm
 
 pytestmark = [pytest.mark.spark, pytest.mark.chaos]
 
@@ -47,10 +48,6 @@ words.fold("counts", by="kafka_key", n=hs.count()).sink("counts_out", kafka("{ch
 LINES = 3000
 
 
-def run(app: Path, fault: str = "") -> int:
-    return run_app(app, {"KAFKA_PASSWORD": PASSWORD}, fault)
-
-
 def table_of(topics: Topics, topic: str) -> dict[str, int]:
     """What a compacted topic amounts to. No count may ever fall or come twice: that is what a doubled commit does."""
     table: dict[str, int] = {}
@@ -61,7 +58,10 @@ def table_of(topics: Topics, topic: str) -> dict[str, int]:
     return table
 
 
-def test_two_topologies_in_a_row_count_every_word_once(topics: Topics, tmp_path: Path) -> None:
+def test_two_topologies_in_a_row_count_every_word_once(topics: Topics, tmp_path: Path, jvm: WarmJvm) -> None:
+    def run(app: Path, fault: str = "") -> int:
+        return run_app(app, {"KAFKA_PASSWORD": PASSWORD}, jvm, fault)
+
     names = {name: topics.new(name, 2) for name in ("lines", "middle", "direct", "chained")}
     settings = {
         "user": USER,
@@ -103,7 +103,9 @@ lines.fold("counts", by=["kafka_topic", "kafka_partition"], n=hs.count())
 )
 
 
-def test_a_kill_between_a_look_at_the_topics_and_the_commit_moves_no_beginning(topics: Topics, tmp_path: Path) -> None:
+def test_a_kill_between_a_look_at_the_topics_and_the_commit_moves_no_beginning(
+    topics: Topics, tmp_path: Path, jvm: WarmJvm
+) -> None:
     """What the look found is in no commit, so the next run looks again: it must lose nothing and read nothing twice."""
     prefix = topics.new("looking")
     old, new = f"{prefix}-old", f"{prefix}-new"
@@ -111,6 +113,9 @@ def test_a_kill_between_a_look_at_the_topics_and_the_commit_moves_no_beginning(t
     app = tmp_path / "looking.py"
     app.write_text(LOOKING.format(cursors="hailstorm_cursors", **settings))
     record = json.dumps({"text": "x"}).encode()
+
+    def run(app: Path, fault: str = "") -> int:
+        return run_app(app, {"KAFKA_PASSWORD": PASSWORD}, jvm, fault)
 
     def counts() -> dict[tuple[str, int], int]:
         rows = open_ledger(tmp_path / ".hailstorm/looking").state("counts").arrow().to_pylist()

@@ -86,12 +86,16 @@ class ObjectFilesHarness:
 
 
 class TestObjectFiles(LogContract):
+    appends = 15
+
     @pytest.fixture
     def harness(self, address: str) -> ObjectFilesHarness:
         return ObjectFilesHarness(address)
 
 
 class TestObjectLog(LogContract):
+    appends = 15
+
     @pytest.fixture
     def harness(self, address: str) -> ObjectLogHarness:
         return ObjectLogHarness(address)

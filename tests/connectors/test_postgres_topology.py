@@ -14,6 +14,7 @@ from hailstorm.spouts import Log
 from tests.connectors.killing import run_app
 from tests.connectors.servers.postgres import PASSWORD, PostgresServer
 from tests.connectors.servers.redis import RedisServer
+from tests.jvm import WarmJvm
 
 pytestmark = [pytest.mark.spark, pytest.mark.chaos]
 
@@ -33,12 +34,8 @@ KILLS = ["during-delivery:2", "after-commit:2", "before-delivery:3"]
 ROWS = 4000
 
 
-def run(folder: Path, fault: str = "") -> int:
-    return run_app(folder / "app.py", {"DB_PASSWORD": PASSWORD}, fault)
-
-
 def test_a_topology_that_is_killed_again_and_again_is_exact_in_postgres_and_redis(
-    postgres_server: PostgresServer, redis_server: RedisServer, tmp_path: Path
+    postgres_server: PostgresServer, redis_server: RedisServer, tmp_path: Path, jvm: WarmJvm
 ) -> None:
     url = postgres_server.database()
     with redis_server.client() as client:
@@ -54,9 +51,10 @@ def test_a_topology_that_is_killed_again_and_again_is_exact_in_postgres_and_redi
     log = Log(tmp_path / "data/lines")
     for start in range(0, ROWS, 500):
         log.append(rows[start : start + 500], partition=0)
-    killed = [run(tmp_path, fault) for fault in KILLS]
+    secrets = {"DB_PASSWORD": PASSWORD}
+    killed = [run_app(tmp_path / "app.py", secrets, jvm, fault) for fault in KILLS]
     assert killed.count(-signal.SIGKILL) == 3, killed
-    assert run(tmp_path) == 0
+    assert run_app(tmp_path / "app.py", secrets, jvm) == 0
 
     # Every row once, by plain SQL.
     found = postgres_server.query(url, "SELECT count(*), count(DISTINCT n), sum(n) FROM archive")

@@ -74,10 +74,7 @@ def type_commands(text: str, monkeypatch: pytest.MonkeyPatch, jvm: WarmJvm | Non
         if words[0] == "cd":
             monkeypatch.chdir(words[1])
             continue
-        environment = dict(os.environ)
-        if jvm is not None:
-            jvm.forget_driver()
-            environment |= jvm.environment()
+        environment = {**os.environ, **(jvm.for_the_next() if jvm else {})}
         done = subprocess.run(
             ["bash", "-c", command], capture_output=True, text=True, timeout=180, check=False, env=environment
         )

@@ -1,7 +1,11 @@
-"""The command line with the real engine, as processes: what a person types and sees."""
+"""The command line with the real engine, as processes: what a person types and sees.
+
+Where a test is not about how Java starts and ends, commands share a warm JVM.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -15,8 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from hailstorm.cli.app import app
 from hailstorm.spouts import Log
+from tests.jvm import WarmJvm
 
 pytestmark = pytest.mark.spark
 
@@ -31,16 +38,29 @@ counts.top("top", 3, by="n").sink("board", hs.Console())
 """
 
 
-def hailstorm_(*arguments: str, folder: Path, ok: int = 0, typed: str = "") -> subprocess.CompletedProcess[str]:
+def hailstorm_(
+    *arguments: str, folder: Path, ok: int = 0, typed: str = "", jvm: WarmJvm | None = None
+) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
-        [*HAILSTORM, *arguments], cwd=folder, capture_output=True, text=True, input=typed, timeout=180, check=False
+        [*HAILSTORM, *arguments],
+        cwd=folder,
+        env={**os.environ, **(jvm.for_the_next() if jvm else {})},
+        capture_output=True,
+        text=True,
+        input=typed,
+        timeout=180,
+        check=False,
     )
     assert done.returncode == ok, done.stdout + done.stderr
     return done
 
 
 def rows(*arguments: str, folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in hailstorm_(*arguments, "--json", folder=folder).stdout.splitlines()]
+    """What a command that only reads finds. It needs no process of its own."""
+    with contextlib.chdir(folder):
+        done = CliRunner().invoke(app, [*arguments, "--json"])
+    assert done.exit_code == 0, done.output
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 @pytest.fixture
@@ -52,9 +72,12 @@ def words(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def running(words: Path) -> Iterator[subprocess.Popen[str]]:
+def running(words: Path, jvm: WarmJvm) -> Iterator[subprocess.Popen[str]]:
     """The app, started and past its first tick."""
-    process = subprocess.Popen([*HAILSTORM, "run", "app.py"], cwd=words, text=True, stdout=-1, stderr=-1)
+    environment = {**os.environ, **jvm.for_the_next()}
+    process = subprocess.Popen(
+        [*HAILSTORM, "run", "app.py"], cwd=words, env=environment, text=True, stdout=-1, stderr=-1
+    )
     try:
         wait_for(lambda: committed(words) >= 3 or process.poll() is not None, "the first tick")
         yield process
@@ -95,7 +118,8 @@ def test_a_run_in_a_pipe_prints_plain_lines_and_a_summary(words: Path) -> None:
 
 
 def test_state_can_be_read_while_it_runs_and_a_signal_ends_it_well(running: subprocess.Popen[str], words: Path) -> None:
-    assert rows("state", "app.py", "counts", folder=words) == [{"word": "rain", "n": 2}, {"word": "snow", "n": 1}]
+    read = hailstorm_("state", "app.py", "counts", "--json", folder=words).stdout.splitlines()
+    assert [json.loads(line) for line in read] == [{"word": "rain", "n": 2}, {"word": "snow", "n": 1}]
     (status,) = rows("status", "app.py", folder=words)
     assert (status["topology"], status["clock"], status["lag"]) == ("words", {"lines": {"0": 3}}, {"lines": {"0": 0}})
     assert rows("commits", "app.py", folder=words)[-1]["rows"] == 3
@@ -116,24 +140,24 @@ def test_a_second_run_is_told_who_has_the_ledger(running: subprocess.Popen[str],
     assert f"process {running.pid}" in done.stderr
 
 
-def test_a_killed_run_is_gone_on_with(running: subprocess.Popen[str], words: Path) -> None:
+def test_a_killed_run_is_gone_on_with(running: subprocess.Popen[str], words: Path, jvm: WarmJvm) -> None:
     running.kill()
     running.wait()
     hailstorm_("log", "append", "data/lines", folder=words, typed='{"word": "rain"}\n')
-    hailstorm_("run", "app.py", "--until", "caught-up", folder=words)
+    hailstorm_("run", "app.py", "--until", "caught-up", folder=words, jvm=jvm)
     assert rows("state", "app.py", "counts", "--key", "rain", folder=words) == [{"word": "rain", "n": 3}]
     before = next(row["commit"] for row in rows("commits", "app.py", folder=words) if row["rows"] == 3)
     at = rows("state", "app.py", "counts", "--key", "rain", "--at", str(before), folder=words)
     assert at == [{"word": "rain", "n": 2}]
 
 
-def test_a_run_until_a_clock_stops_exactly_there(words: Path) -> None:
-    hailstorm_("run", "app.py", "--until", '{"lines": {"0": 2}}', folder=words)
+def test_a_run_until_a_clock_stops_exactly_there(words: Path, jvm: WarmJvm) -> None:
+    hailstorm_("run", "app.py", "--until", '{"lines": {"0": 2}}', folder=words, jvm=jvm)
     (status,) = rows("status", "app.py", folder=words)
     assert (status["clock"], status["lag"]) == ({"lines": {"0": 2}}, {"lines": {"0": 1}})
 
 
-def test_a_terminal_shows_the_board_and_the_line(words: Path) -> None:
+def test_a_terminal_shows_the_board_and_the_line(words: Path, jvm: WarmJvm) -> None:
     driver, terminal = pty.openpty()
     process = subprocess.Popen(
         [*HAILSTORM, "run", "app.py"],
@@ -141,7 +165,7 @@ def test_a_terminal_shows_the_board_and_the_line(words: Path) -> None:
         stdin=terminal,
         stdout=terminal,
         stderr=terminal,
-        env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40"},
+        env={**os.environ, **jvm.for_the_next(), "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40"},
     )
     os.close(terminal)
     screen = b""
@@ -166,8 +190,8 @@ def test_a_terminal_shows_the_board_and_the_line(words: Path) -> None:
     assert b"Stopped at commit" in screen
 
 
-def test_the_demo_feeds_itself_and_stops_by_itself(tmp_path: Path) -> None:
-    done = hailstorm_("demo", "--seconds", "3", folder=tmp_path)
+def test_the_demo_feeds_itself_and_stops_by_itself(tmp_path: Path, jvm: WarmJvm) -> None:
+    done = hailstorm_("demo", "--seconds", "3", folder=tmp_path, jvm=jvm)
     assert "hailstorm state .hailstorm/demo/trending/app.py counts" in done.stderr
     assert "Stopped at commit" in done.stderr
     top = rows("state", ".hailstorm/demo/trending/app.py", "top", folder=tmp_path)
@@ -176,16 +200,16 @@ def test_the_demo_feeds_itself_and_stops_by_itself(tmp_path: Path) -> None:
     assert sum(status["clock"]["tweets"].values()) >= 20_000
 
 
-def test_check_shows_the_graph_the_schemas_and_the_settings(words: Path) -> None:
-    done = hailstorm_("check", "app.py", folder=words)
+def test_check_shows_the_graph_the_schemas_and_the_settings(words: Path, jvm: WarmJvm) -> None:
+    done = hailstorm_("check", "app.py", folder=words, jvm=jvm)
     assert "is fine" in done.stderr
     assert "n int64" in done.stdout
     assert "max_tick_rows" in done.stdout
 
 
-def test_check_finds_what_only_spark_can_find(tmp_path: Path) -> None:
+def test_check_finds_what_only_spark_can_find(tmp_path: Path, jvm: WarmJvm) -> None:
     (tmp_path / "app.py").write_text(WORDS.replace('"counts", by', '"counts", x=hs.sum("no_such_function(word)"), by'))
-    done = hailstorm_("check", "app.py", folder=tmp_path, ok=1)
+    done = hailstorm_("check", "app.py", folder=tmp_path, ok=1, jvm=jvm)
     assert "HS-TOP" in done.stderr
     assert "app.py:5" in done.stderr
 
@@ -214,8 +238,8 @@ def test_a_ledger_that_is_a_file_is_refused(words: Path) -> None:
     assert (words / "file").read_text() == "mine"
 
 
-@pytest.mark.parametrize("folder", ["it's a b", 'ü %d ${x} "q"'])
-def test_an_app_runs_in_a_folder_with_any_name(tmp_path: Path, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_app_runs_in_a_folder_with_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = """ü %d ${x} "q" it's"""
     # Without a locale Java knows ASCII only, and the folder for temporary files may be called anything, too.
     monkeypatch.setenv("LC_ALL", "C")
     (tmp_path / "t m'p").mkdir()
@@ -267,10 +291,10 @@ def test_what_a_killed_run_left_in_the_temporary_folder_is_removed_by_the_next(w
     assert {path.name for path in place.iterdir()} == {"hailstorm-scratch-alive", "hailstorm-scratch-precious.txt"}
 
 
-def test_an_app_that_is_run_as_a_script_shows_the_same(words: Path) -> None:
+def test_an_app_that_is_run_as_a_script_shows_the_same(words: Path, jvm: WarmJvm) -> None:
     (words / "app.py").write_text(WORDS + "if __name__ == '__main__':\n    storm.run(until='caught-up')\n")
-    command = [sys.executable, "app.py"]
-    done = subprocess.run(command, cwd=words, capture_output=True, text=True, timeout=180, check=False)
+    command, environment = [sys.executable, "app.py"], {**os.environ, **jvm.for_the_next()}
+    done = subprocess.run(command, cwd=words, env=environment, capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 0, done.stderr
     assert "starting Spark" in done.stderr
     assert "Stopped at commit 2: 3 rows in 1 ticks" in done.stderr

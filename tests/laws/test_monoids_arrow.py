@@ -16,6 +16,8 @@ from hailstorm.algebra.sums import Mean, Sum
 from hailstorm.testing.inputs import values
 from hailstorm.topology.arrow_types import arrow_type
 
+pytestmark = pytest.mark.slow
+
 CASES: list[tuple[SqlMonoid, tuple[str, ...]]] = [
     (hs.count(), ()),
     (hs.any("x"), ("boolean",)),

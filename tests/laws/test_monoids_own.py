@@ -11,6 +11,8 @@ from hailstorm.algebra import Monoid
 from hailstorm.errors import LawError
 from hailstorm.testing import check_laws
 
+pytestmark = pytest.mark.slow
+
 
 class Longest(Monoid):
     state = "STRING"

@@ -57,7 +57,9 @@ def version(records: list[tuple[Any, Row]], item: int | None, time: datetime) ->
     return None if newest["gone"] else newest
 
 
-@pytest.mark.parametrize(("tasks", "seed"), [((1,), 1), ((1,), 2), ((2,), 3), ((1, 2), 4)])
+@pytest.mark.parametrize(
+    ("tasks", "seed"), [((1,), 1), pytest.param((1,), 2, marks=pytest.mark.soak), ((2,), 3), ((1, 2), 4)]
+)
 def test_a_row_gets_the_version_that_was_valid_at_its_time(
     spark: SparkSession, tasks: tuple[int, ...], seed: int
 ) -> None:

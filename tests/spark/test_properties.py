@@ -17,9 +17,10 @@ from hailstorm.ledger.reader import open_ledger
 from hailstorm.ledger.runs import run_name
 from hailstorm.ledger.stores.store import read_table
 from hailstorm.testing import Driver
+from tests.length import seeds
 from tests.spark.oracle import SCHEMA, Drawn, after_changes, as_set, draw, draw_rows, plain
 
-SEEDS = [int(seed) for seed in os.environ.get("HAILSTORM_SEEDS", "").split()] or list(range(8))
+SEEDS = [int(seed) for seed in os.environ.get("HAILSTORM_SEEDS", "").split()] or seeds(4, 8)
 
 
 def check(driver: Driver, drawn: Drawn, inputs: dict[str, list[dict[str, Any]]], place: str) -> None:

@@ -148,7 +148,7 @@ def _outbox(driver: Driver, sink: str) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize("seed", [3, 8])
+@pytest.mark.parametrize("seed", [3, pytest.param(8, marks=pytest.mark.soak)])
 def test_renaming_everything_at_any_moment_equals_never_having_done_so(spark: SparkSession, seed: int) -> None:
     rng = random.Random(seed)
     ticks = [rows_of(rng, 4 * tick) for tick in range(6)]

@@ -124,7 +124,7 @@ def fed(row: Row) -> Row:
     ("tasks", "seed", "bounds"),
     [
         ((1,), 1, BOUNDS),
-        ((1,), 2, BOUNDS),
+        pytest.param((1,), 2, BOUNDS, marks=pytest.mark.soak),
         ((2,), 3, BOUNDS),
         ((1, 2), 4, BOUNDS),
         ((1,), 5, (-5, 40)),

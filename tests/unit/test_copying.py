@@ -108,6 +108,7 @@ def test_copying_again_takes_only_what_is_new(original: Original, tmp_path: Path
     assert copy_ledger(original.ledger, str(copy)).files <= 1, "history.json, perhaps"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("writes", [0, 1, 7, 30, 45])
 def test_a_copy_that_was_cut_off_is_whole_at_an_earlier_commit_or_none(
     original: Original, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: int

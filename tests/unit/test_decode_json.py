@@ -18,6 +18,7 @@ from hailstorm.errors import TopologyError
 from hailstorm.spouts.decode import Decoded, decoder
 from hailstorm.spouts.decode.json_lines import JsonDecoder
 from hailstorm.spouts.decode.json_suspects import Suspicion
+from tests.length import examples
 
 
 def records(values: list[bytes | None]) -> pa.RecordBatch:
@@ -123,7 +124,8 @@ pieces = st.lists(
 any_record = st.sampled_from(ADVERSARIAL) | objects | pieces.map(b"".join) | st.binary(max_size=12) | st.none()
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@pytest.mark.slow
+@settings(max_examples=examples(60, 300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(any_record, max_size=30))
 def test_a_batch_decodes_like_its_records_one_by_one(batch: list[bytes | None]) -> None:
     together = decoded(COLUMNS, *batch)
@@ -138,7 +140,7 @@ def test_a_batch_decodes_like_its_records_one_by_one(batch: list[bytes | None]) 
     together.rows.validate(full=True)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(100, 300), deadline=None)
 @given(objects | pieces.map(lambda p: b"{" + b"".join(p) + b"}") | st.sampled_from(ADVERSARIAL))
 def test_a_record_is_only_accused_when_the_reader_refuses_it(record: bytes) -> None:
     decoder_ = JsonDecoder(tuple(COLUMNS))

@@ -23,6 +23,8 @@ from hailstorm.ledger.vacuum import Vacuum
 from hailstorm.topology.retention import read_retention
 from tests.unit.word_ledger import WordLedger
 
+pytestmark = pytest.mark.slow
+
 WORDS = [f"word{number}" for number in range(40)]
 
 

@@ -16,7 +16,10 @@ from hailstorm.engine.stages.due import AlsoDue, ReadDue
 from hailstorm.engine.stages.members import HashGroups
 from hailstorm.engine.stages.ordered import ReleaseInOrder
 from hailstorm.engine.stages.waiting import DUE
+from tests.length import seeds
 from tests.unit.stage_ticks import Row, Ticks, table_of
+
+pytestmark = pytest.mark.slow
 
 COLUMNS = pa.schema([("k", pa.string()), ("x", pa.int64())])
 WITHIN = 10
@@ -43,7 +46,7 @@ def next_watermark(chance: random.Random, watermark: int | None, number: int) ->
     return max(number * 5 + chance.randrange(-12, 3), -1000 if watermark is None else watermark)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", seeds(8, 30))
 def test_distinct_equals_plain_python(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     stage = KeepDistinct("d", ("k",), WITHIN, ("k", "x"), Outlet("d", (), True), Outlet("d.late", (), True))
@@ -75,7 +78,7 @@ def test_distinct_equals_plain_python(tmp_path: Path, seed: int) -> None:
         watermark = next_watermark(chance, watermark, number)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", seeds(8, 30))
 def test_ordered_equals_plain_python(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     stage = ReleaseInOrder("o", pa.schema([*COLUMNS, *HIDDEN]), Outlet("o", (), True), Outlet("o.late", (), True))

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from hailstorm.ledger.equality import equal_values
+from tests.length import examples
 
 PLAIN: dict[pa.DataType, some.SearchStrategy[Any]] = {
     pa.int64(): some.integers(0, 2),
@@ -62,7 +63,8 @@ def same(a: Any, b: Any) -> bool:
     return bool(a == b)
 
 
-@settings(max_examples=300, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=examples(60, 300), deadline=None)
 @given(some.data(), TYPES)
 def test_columns_are_compared_as_python_compares_their_values(data: some.DataObject, of: pa.DataType) -> None:
     pairs = data.draw(some.lists(some.tuples(values(of), values(of)) | values(of).map(lambda one: (one, one))))

@@ -30,6 +30,8 @@ from hailstorm.ledger.runs import write_rows
 from hailstorm.spouts import Log
 from tests.unit.word_ledger import WordLedger
 
+pytestmark = pytest.mark.slow
+
 KEY = "ada-lovelace-1815"
 
 

@@ -29,6 +29,7 @@ from hailstorm.ledger.runs import (
     write_run,
 )
 from hailstorm.ledger.stores.local import LocalStore
+from tests.length import examples
 
 # Few hashes and few keys, so that most examples have collisions; the extremes, because hashes are signed.
 HASHES = st.sampled_from([-(2**63), -1, 0, 7, 2**63 - 1])
@@ -74,7 +75,7 @@ def newest(made: Sequence[Layer]) -> Layer:
     return whole
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(40, 100), deadline=None)
 @given(layers(), st.booleans())
 def test_merged_runs_hold_the_newest_row_of_every_key(
     case: tuple[dict[tuple[str, int], int], list[Layer]], drop_deleted: bool
@@ -88,7 +89,7 @@ def test_merged_runs_hold_the_newest_row_of_every_key(
     assert (np.diff(hashes_of(merged).astype(object)) >= 0).all(), "sorted by hash"
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(40, 100), deadline=None)
 @given(layers(), st.data())
 def test_a_lookup_finds_the_newest_row_of_every_key(
     case: tuple[dict[tuple[str, int], int], list[Layer]], data: st.DataObject
@@ -107,7 +108,7 @@ def test_a_lookup_finds_the_newest_row_of_every_key(
         assert (n, found) == ((None, False) if deleted else (value, True))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(40, 100), deadline=None)
 @given(layers(), st.data())
 def test_a_lookup_by_time_finds_what_a_lookup_in_all_runs_finds(
     case: tuple[dict[tuple[str, int], int], list[Layer]], data: st.DataObject
@@ -131,7 +132,7 @@ def test_times_of_a_run_are_known_when_they_are_few(many: int) -> None:
     assert opened(pa.table({"_hash": [1], "at": ["a text"]})).moments("at") is None
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(80, 200), deadline=None)
 @given(layers(), st.data())
 def test_members_by_number_are_the_newest_rows_of_their_groups(
     case: tuple[dict[tuple[str, int], int], list[Layer]], data: st.DataObject
@@ -160,7 +161,7 @@ def timed(table: pa.Table) -> pa.Table:
     return table.set_column(2, "place", table.column("place").cast(pa.int64()))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(25, 60), deadline=None)
 @given(layers(), st.lists(HASHES, unique=True, min_size=1))
 def test_all_members_of_a_hash_are_found(
     case: tuple[dict[tuple[str, int], int], list[Layer]], asked: list[int]

@@ -21,7 +21,10 @@ from hailstorm.engine.stages.process_timers import TIMER_COLUMNS
 from hailstorm.errors import Location
 from hailstorm.topology.process import Process, moment
 from hailstorm.topology.state_fields import state_fields
+from tests.length import seeds
 from tests.unit.stage_ticks import Row, Ticks, table_of
+
+pytestmark = pytest.mark.slow
 
 COLUMNS = pa.schema([("k", pa.string()), ("op", pa.string()), ("x", pa.int64())])
 RETURNS = pa.schema([("k", pa.string()), ("said", pa.string()), ("log", pa.list_(pa.string()))])
@@ -198,7 +201,7 @@ def by_key(rows: list[Row]) -> dict[str, list[Row]]:
     return found
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", seeds(10, 30))
 def test_random_ticks_equal_plain_python(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     stage, shape = ticks(tmp_path)

@@ -27,6 +27,7 @@ from hailstorm.ledger.ledger import Ledger, next_commit
 from hailstorm.ledger.reader import open_ledger
 from hailstorm.ledger.restoring import restored
 from hailstorm.ledger.runs import write_run
+from tests.length import examples
 
 KEYS = 40
 SHAPE = StepShape(kind="fold", key=("k",), values=("n",), fingerprint="")
@@ -106,7 +107,8 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path / "ledger", seed=1)
 
 
-@settings(max_examples=25, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=examples(10, 25), deadline=None)
 @given(
     st.lists(
         st.sampled_from(["tick"] * 6 + ["compact", "publish", "publish", "restart", "rewind", "torn"]), max_size=60

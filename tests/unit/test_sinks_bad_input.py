@@ -176,6 +176,7 @@ sink.close()
 """
 
 
+@pytest.mark.slow
 @EACH
 def test_a_full_disk_is_waited_for_and_nothing_is_half_written(make: Make, tmp_path: Path) -> None:
     done = subprocess.run(

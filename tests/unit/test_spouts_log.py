@@ -305,6 +305,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_killed_writers_leave_whole_appends_and_dense_offsets(tmp_path: Path) -> None:
     chance = random.Random(3)
     acknowledged: set[tuple[str, int]] = set()

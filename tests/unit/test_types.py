@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import hailstorm as hs
 from hailstorm.sinks.sink import Joining, Sink
 from hailstorm.spouts.source import LivingSource
@@ -16,6 +18,7 @@ HERE = Path(__file__).parent / "typed"
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 def test_mypy_finds_nothing_in_a_typed_app_and_every_typical_mistake() -> None:
     command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", *map(str, sorted(HERE.glob("*.py")))]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)

@@ -23,6 +23,8 @@ from hailstorm.ledger.vacuum import Vacuum, would_go
 from hailstorm.topology.retention import DEFAULT, read_retention
 from tests.unit.simulated import Simulation
 
+pytestmark = pytest.mark.slow
+
 SHORT = read_retention("10 seconds, 1 minute: 5 seconds, rest: 1 minute")
 
 

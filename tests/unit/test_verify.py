@@ -108,6 +108,7 @@ def flipped(dice: random.Random) -> Callable[[bytes], bytes]:
     return change
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_a_flipped_bit_in_any_file_is_found_and_never_shown(whole: WordLedger, tmp_path: Path, seed: int) -> None:
     root = Path(shutil.copytree(whole.ledger.root, tmp_path / "words", ignore=shutil.ignore_patterns(".cache")))

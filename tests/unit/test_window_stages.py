@@ -25,7 +25,10 @@ from hailstorm.engine.stages.reduce import ReduceStates
 from hailstorm.engine.stages.waiting import Waiting
 from hailstorm.engine.stages.windows import AssignWindows
 from hailstorm.ledger.keyed_state import Layout
+from tests.length import examples
 from tests.unit.stage_ticks import Ticks, table_of
+
+pytestmark = pytest.mark.slow
 
 STEP, KEY = "counts", ("k", WINDOW_START, WINDOW_END)
 COLUMNS = pa.schema([("k", pa.int64()), ("n", pa.int64())])
@@ -71,7 +74,7 @@ def ticks_of(folder: Path, windows: Windows, emit: Any, panes: bool) -> Ticks:
         (300, 7, "final", True),
     ],
 )
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(10, 30), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(made=TICKS)
 def test_windows_hold_what_the_rows_make_of_them(
     size: int, every: int, emit: str, panes: bool, made: list[tuple[list[tuple[int, int]], int, bool]]

@@ -83,6 +83,7 @@ def test_good_words_get_as_far_as_spark(folder: Path) -> None:
     assert str(result.exception) == "Spark was started"
 
 
+@pytest.mark.slow
 def test_wrong_words_end_with_exit_code_2(folder: Path) -> None:
     command = [sys.executable, "-m", "hailstorm", "run", "app.py", "--accept", "nosuch"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -115,6 +116,7 @@ def test_a_commit_names_no_file_that_the_driver_does_not_see(tmp_path: Path, siz
     assert ledger.newest().commit == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("raises", ["", "true"], ids=["told", "raised"])  # Spark lets its daemon do either
 def test_a_worker_that_spark_has_let_go_says_nothing(raises: str) -> None:
     code = (

@@ -1,0 +1,18 @@
+"""How long a test is: what is drawn at random has a short form, and a long one that only `make soak` runs."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+
+
+def seeds(short: int, long: int) -> list[Any]:
+    """For `parametrize`: so many always, and so many in all in the long form."""
+    return [*range(short), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(short, long))]
+
+
+def examples(short: int, long: int) -> int:
+    """For hypothesis' `max_examples`. A soak runs all such tests: see `conftest.py`."""
+    return long if os.environ.get("HAILSTORM_SOAK") else short
