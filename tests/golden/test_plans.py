@@ -99,6 +99,7 @@ TOPOLOGIES: dict[str, Callable[[], hs.Topology]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TOPOLOGIES)
 def test_what_a_topology_becomes(name: str, spark: SparkSession, golden: Callable[[Path, str], None]) -> None:
     plans = [compile_topology(spark, TOPOLOGIES[name](), tasks).text() for tasks in (1, 2)]

@@ -111,6 +111,7 @@ def test_in_a_steady_overload_one_record_in_k_is_read() -> None:
     assert choice.lag < 3100, "what waits stays as it is"
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(
     ends=st.dictionaries(st.integers(0, 5), st.integers(0, 20_000), min_size=1),

@@ -140,6 +140,7 @@ def test_a_batch_decodes_like_its_records_one_by_one(batch: list[bytes | None]) 
     together.rows.validate(full=True)
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(100, 300), deadline=None)
 @given(objects | pieces.map(lambda p: b"{" + b"".join(p) + b"}") | st.sampled_from(ADVERSARIAL))
 def test_a_record_is_only_accused_when_the_reader_refuses_it(record: bytes) -> None:
@@ -247,6 +248,7 @@ def test_mixed_forms_of_time_in_one_batch_are_all_read() -> None:
     assert set(result.rows.column("a").to_pylist()) == {datetime(2024, 1, 2, 3, 4, 5, tzinfo=UTC)}
 
 
+@pytest.mark.slow
 def test_values_of_ten_megabytes_are_read() -> None:
     long = "x" * 10_000_000
     result = decoded([("s", "string")], *[b'{"s":"%s"}' % long.encode()] * 8, b'{"s":1}')

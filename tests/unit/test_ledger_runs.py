@@ -132,6 +132,7 @@ def test_times_of_a_run_are_known_when_they_are_few(many: int) -> None:
     assert opened(pa.table({"_hash": [1], "at": ["a text"]})).moments("at") is None
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(80, 200), deadline=None)
 @given(layers(), st.data())
 def test_members_by_number_are_the_newest_rows_of_their_groups(

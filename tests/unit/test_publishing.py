@@ -153,6 +153,7 @@ def test_nothing_is_copied_and_every_version_names_its_commit(place: Place) -> N
     assert last["hailstormCommit"] == place.ledger.head.commit
 
 
+@pytest.mark.slow
 def test_older_versions_can_be_read_until_their_files_go(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     for _ in range(30):

@@ -48,6 +48,7 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made.root
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("key", "n"), [(5_000, 2), (5_001, 1)])
 def test_a_key_is_found_without_pandas_spark_or_a_parser(ledger: Path, key: int, n: int) -> None:
     code = SCRIPT.replace("sys.argv[2]", f'"a={key}", "--key", "b={key % 7}"')

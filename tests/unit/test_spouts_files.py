@@ -233,6 +233,7 @@ def test_lines_are_neither_lost_nor_doubled_nor_moved(
 LOOKER = "import sys; from hailstorm.spouts import Files; s = Files(sys.argv[1])\nfor _ in range(150): s.latest()"
 
 
+@pytest.mark.slow
 def test_several_processes_may_look_at_once(tmp_path: Path) -> None:
     source = Files(str(tmp_path))
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}

@@ -132,6 +132,7 @@ def test_other_readers_can_read_the_segments(tmp_path: Path) -> None:
     assert rows == [(number, f'{{"n":{number}}}') for number in range(20)]
 
 
+@pytest.mark.slow
 def test_many_small_appends_are_rolled_up_and_read_the_same(tmp_path: Path) -> None:
     log = Log(tmp_path / "log")
     for number in range(ROLL * ROLL + 20):

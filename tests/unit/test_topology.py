@@ -233,6 +233,7 @@ def test_run_hands_over_to_what_the_command_runs(storm: hs.Topology, monkeypatch
     assert (options["until"], options["accept"], options["every"]) == ("caught-up", ("counts",), None)
 
 
+@pytest.mark.slow
 def test_building_a_topology_does_not_import_spark() -> None:
     code = """
 import sys

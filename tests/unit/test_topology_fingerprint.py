@@ -105,6 +105,7 @@ def test_the_topologys_name_and_settings_are_no_part_of_it(tmp_path: Path) -> No
     assert changed(tmp_path, '"trending"', '"other", latency="5 seconds"') == []
 
 
+@pytest.mark.slow
 def test_another_process_with_another_seed_for_hashes_comes_to_the_same(tmp_path: Path) -> None:
     app = tmp_path / "elsewhere.py"
     ask = "from hailstorm.topology.fingerprint import fingerprint\nprint(json.dumps(fingerprint(storm)))\n"
