@@ -10,6 +10,7 @@ import typer
 
 from hailstorm.cli.output import SHOWN, JsonOption, print_json_lines, print_rows
 from hailstorm.cli.target import TargetArgument, find_ledger
+from hailstorm.cli.without_pandas import without_pandas
 
 if TYPE_CHECKING:
     from hailstorm.ledger.commit import Commit
@@ -30,6 +31,7 @@ def commits(
       hailstorm commits .hailstorm/trending --limit 5
       hailstorm commits app.py --json | jq .rows
     """
+    without_pandas()
     from hailstorm.ledger.reader import open_ledger
 
     wanted = limit if json else limit or SHOWN

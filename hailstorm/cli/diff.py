@@ -21,6 +21,7 @@ from hailstorm.cli.rows import (
     where_true,
 )
 from hailstorm.cli.target import TargetArgument, find_ledger
+from hailstorm.cli.without_pandas import without_pandas
 
 
 def diff(
@@ -46,6 +47,7 @@ def diff(
       hailstorm diff app.py counts latest-5 --key rain --json
       hailstorm diff app.py counts 2026-01-31T09:00 2026-01-31T10:00 --output hour.parquet
     """
+    without_pandas()
     from hailstorm.history.diff import Diff, refuse_unknown
     from hailstorm.ledger.ledger import Ledger
 

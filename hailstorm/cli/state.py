@@ -22,6 +22,7 @@ from hailstorm.cli.rows import (
     where_true,
 )
 from hailstorm.cli.target import TargetArgument, find_ledger
+from hailstorm.cli.without_pandas import without_pandas
 from hailstorm.errors import UsageError
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ def state(
       hailstorm state app.py hourly --open
       hailstorm state .hailstorm/trending top
     """
+    without_pandas()
     from hailstorm.ledger.ledger import Ledger
     from hailstorm.ledger.reader import no_such_step
 

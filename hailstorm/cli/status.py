@@ -11,6 +11,7 @@ from rich.filesize import decimal
 from hailstorm.cli.live import profile_rows
 from hailstorm.cli.output import JsonOption, err, out, print_json, print_rows
 from hailstorm.cli.target import App, TargetArgument, find_ledger, is_app, load_app
+from hailstorm.cli.without_pandas import without_pandas
 from hailstorm.engine.progress import TIMINGS
 from hailstorm.engine.tolerance import Recent, total
 from hailstorm.errors import HailstormError
@@ -34,6 +35,7 @@ def status(target: TargetArgument, json: JsonOption = False) -> None:
       hailstorm status .hailstorm/trending
       hailstorm status app.py --json | jq .lag
     """
+    without_pandas()
     from hailstorm.ledger.reader import open_ledger
 
     ledger = find_ledger(target)

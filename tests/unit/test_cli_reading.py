@@ -253,3 +253,21 @@ def test_reading_imports_no_spark(ledger: str) -> None:
         "assert not [m for m in sys.modules if m.split('.')[0] == 'pyspark']"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_reading_commands_leave_pandas_alone_and_who_wants_it_gets_it() -> None:
+    program = """
+import sys
+from hailstorm.cli.without_pandas import without_pandas
+
+without_pandas()
+import pyarrow as pa
+
+table = pa.table({"n": [1, 2]})
+assert "pandas" not in sys.modules
+assert table.to_pandas()["n"].tolist() == [1, 2]
+import pandas as pd
+
+assert pa.array(pd.Series([1, None])).null_count == 1
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
