@@ -42,6 +42,7 @@ UPWARDS = {
     ("topology/topology.py", "hailstorm.history.looking_back"),
     ("topology/topology.py", "hailstorm.history.replay.Replayed"),
     ("topology/topology.py", "hailstorm.history.rewind"),
+    ("topology/topology.py", "hailstorm.history.rewind_steps"),
     ("topology/topology.py", "hailstorm.history.trace.Trace"),
     ("topology/topology.py", "hailstorm.history.rewind.Rewinding"),
     ("topology/topology.py", "hailstorm.engine.progress.Summary"),
