@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import random
 from pathlib import Path
 
 import pytest
@@ -35,3 +36,9 @@ def test_drawn_topologies_equal_a_batch_over_all_input_for_hours(spark: SparkSes
 def test_drawn_topologies_stand_up_to_an_audit_and_a_replay(spark: SparkSession, first: int) -> None:
     for case in itertools.islice(looking_back.usable(first), 2):
         assert looking_back.differences(case, spark) == [], f"seed {case.seed}"
+
+
+@pytest.mark.parametrize("first", [41, 43])
+def test_every_moment_of_a_drawn_topology_is_there_and_can_be_gone_back_to(spark: SparkSession, first: int) -> None:
+    for case in itertools.islice(looking_back.usable(first), 4):
+        assert looking_back.lost_moments(case, spark, random.Random(first)) == [], f"seed {case.seed}"
