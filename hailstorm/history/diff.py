@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -93,6 +93,11 @@ class Diff(Rows):
         return self.shape.key
 
     @property
+    def _names(self) -> list[str]:
+        kind, before, after = (beside_key(name, self._key) for name in (KIND, BEFORE, AFTER))
+        return [kind, *self._key, before, after]
+
+    @property
     def step(self) -> str:
         return self.other.step
 
@@ -136,13 +141,18 @@ class Diff(Rows):
         count = keys.num_rows
         sides = [_struct(side, self.shape.values, count) for side in (before, after)]
         columns = [pa.repeat(kind, count), *(keys.column(name) for name in self._key), *sides]
-        return pa.table(columns, [KIND, *self._key, BEFORE, AFTER])
+        return pa.table(columns, self._names)
 
     def _empty(self) -> pa.Table:
         types = self.key_types()
-        fields = [pa.field(name, types.get(name, pa.null())) for name in self._key]
+        keys = [types.get(name, pa.null()) for name in self._key]
         values = pa.struct([pa.field(name, pa.null()) for name in self.shape.values])
-        return pa.schema([(KIND, pa.string()), *fields, (BEFORE, values), (AFTER, values)]).empty_table()
+        return pa.schema(list(zip(self._names, [pa.string(), *keys, values, values], strict=True))).empty_table()
+
+
+def beside_key(name: str, key: Collection[str]) -> str:
+    """What a column of ours is called. A key column of that name keeps it, and ours begins with an underscore."""
+    return name if name not in key else beside_key(f"_{name}", key)
 
 
 def refuse_unknown(step: str, one: Live, other: Live, newest: Live) -> None:

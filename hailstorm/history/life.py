@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from hailstorm.errors import UsageError
-from hailstorm.history.diff import DELETE, INSERT, UPDATE
+from hailstorm.history.diff import DELETE, INSERT, UPDATE, beside_key
 from hailstorm.history.touched import changing, is_plain
 from hailstorm.ledger import parts
 from hailstorm.ledger.commit import Run
@@ -36,7 +36,10 @@ class Life(Rows):
     def arrow(self) -> pa.Table:
         """One row per change: `commit`, `at`, `kind`, the key, and the values `before` and `after`."""
         changes = list(self.changes())
-        columns = ["commit", "at", "kind", *self.wanted, "before", "after"]
+        commit, at, kind, before, after = (
+            beside_key(name, self.wanted) for name in ("commit", "at", "kind", "before", "after")
+        )
+        columns = [commit, at, kind, *self.wanted, before, after]
         return pa.Table.from_pylist(changes) if changes else pa.table({name: pa.nulls(0) for name in columns})
 
     def changes(self) -> Iterator[dict[str, Any]]:
@@ -65,13 +68,16 @@ class Life(Rows):
             for key in [*known, *(key for key in now if key not in known)]:
                 before, after = known.get(key), now.get(key)
                 if before != after:
-                    yield {
+                    ours = {
                         "commit": commit.commit,
                         "at": commit.at,
                         "kind": INSERT if before is None else DELETE if after is None else UPDATE,
+                    }
+                    sides = {"before": _values(before, shape.values), "after": _values(after, shape.values)}
+                    yield {
+                        **{beside_key(name, shape.key): value for name, value in ours.items()},
                         **{name: (after or before or {})[name] for name in shape.key},
-                        "before": _values(before, shape.values),
-                        "after": _values(after, shape.values),
+                        **{beside_key(name, shape.key): value for name, value in sides.items()},
                     }
             known = now
 

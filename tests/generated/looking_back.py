@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from hailstorm.engine.ticks.pacing import Pace
 from hailstorm.history.audit import Audit
+from hailstorm.history.diff import beside_key
 from hailstorm.history.opened import open_ledger
 from hailstorm.history.replay import Replay
 from hailstorm.testing import Driver
@@ -103,10 +104,10 @@ def _by_diffs(driver: Driver, moments: dict[int, Tables]) -> Iterator[str]:
             table = {_identity(row, key): row for row in driver.table(step, one)}
             for row in ledger.diff(step, one, other).arrow().to_pylist():
                 identity = _identity(row, key)
-                if row["kind"] == "delete":
+                if row[beside_key("kind", key)] == "delete":
                     del table[identity]
                 else:
-                    table[identity] = {**{name: row[name] for name in key}, **row["after"]}
+                    table[identity] = {**{name: row[name] for name in key}, **row[beside_key("after", key)]}
             wanted = {_identity(row, key): row for row in driver.table(step, other)}
             if _shown(table) != _shown(wanted):
                 yield f"diff of {step} from {one} to {other}: {_shown(table)} and not {_shown(wanted)}"

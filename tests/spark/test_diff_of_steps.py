@@ -62,3 +62,21 @@ def test_a_diff_of_any_step_between_any_two_moments_is_exact(spark: SparkSession
                 assert applied(diff.one, diff) == shown(state)
                 later = Diff(state, State(driver.ledger, driver.ledger.head, "counts"))
                 assert applied(state, later) == shown(later.other)
+
+
+def test_key_columns_may_have_the_names_of_what_a_diff_and_a_life_say(spark: SparkSession) -> None:
+    storm = hs.Topology("names")
+    rows = storm.spout("rows", hs.Log("x"), schema="kind STRING, at INT, commit INT, before INT, after INT, n INT")
+    key = ["kind", "at", "commit", "before", "after"]
+    rows.fold("sums", by=key, n=hs.sum("n"))
+    with Driver(storm, spark) as driver:
+        for n in (1, 2):
+            driver.feed("rows", [{"kind": "a", "at": 1, "commit": 2, "before": 3, "after": 4, "n": n}])
+            driver.advance()
+        ledger = hs.open_ledger(driver.ledger.root)
+        (change,) = ledger.diff("sums", "latest-1").arrow().to_pylist()
+        mine = {"kind": "a", "at": 1, "commit": 2, "before": 3, "after": 4}
+        assert change == {"_kind": "update", **mine, "_before": {"n": 1}, "_after": {"n": 3}}
+        life = ledger.life("sums", **mine).arrow().to_pylist()
+        assert [(row["_kind"], row["_after"]) for row in life] == [("insert", {"n": 1}), ("update", {"n": 3})]
+        assert all({name: row[name] for name in mine} == mine and row["_commit"] and row["_at"] for row in life)
