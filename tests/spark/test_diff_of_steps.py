@@ -7,6 +7,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+import hailstorm as hs
 from hailstorm.clock.clock import Clock
 from hailstorm.history.diff import Diff
 from hailstorm.history.moments import moment_of
