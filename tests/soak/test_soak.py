@@ -16,7 +16,6 @@ from tests import jvm
 
 QUICK = (sys.executable, str(Path(__file__).parent / "quick_process.py"))
 TIERS = {"retention": "3 seconds, 10 seconds: 1 second, rest: none", "publish": "500 ms"}
-
 SINKS = {"full": "board", "small": "archive"}
 
 
@@ -29,7 +28,7 @@ def test_for_half_a_minute(form: str, tmp_path: Path, monkeypatch: pytest.Monkey
     passed: list[int] = []  # how far the sink has got
     samples = soak.run(lambda sample: passed.append(open_ledger(tmp_path / "ledger").cursor(SINKS[form]).commit))
     assert len(samples) > 12
-    # Half a minute on a busy machine tells little of trends. It does tell that history goes again, once the sink has it.
+    # Half a minute on a busy machine tells little of trends; that history goes again once the sink has it, it does.
     made, kept = samples[-1].commit, len(list(open_ledger(tmp_path / "ledger").commits()))
     assert passed[len(passed) // 2] < 60 or kept < made
     assert read_samples(soak.file)[-1].commit == samples[-1].commit
