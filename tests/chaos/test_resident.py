@@ -208,8 +208,12 @@ def test_an_order_that_no_frame_can_hold_is_given_to_spark(house: House, monkeyp
 
 
 def test_a_worker_that_has_grown_is_replaced_between_ticks_and_its_memory_is_free(house: House) -> None:
-    process = house.worker.process
-    assert house.tick("words/RowBolt:before grows") == "resident"
+    for _ in range(3):
+        process = house.worker.process
+        if house.tick("words/RowBolt:before grows") == "resident":
+            break  # on a busy machine growing takes longer than a driver waits
+    else:
+        raise AssertionError("no worker has grown and lived")
     assert house.worker.process != process
     wait_for(lambda: not is_running(process), "the large worker to end")
     assert house.tick() == "resident"
