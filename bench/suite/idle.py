@@ -35,9 +35,7 @@ def measure(quick: bool, say: Say) -> Outcome:
         say("start, and wait until it rests")
         _wait_for_rest(process.pid)
         say(f"count for {seconds} seconds")
-        before = _used(process.pid)
-        time.sleep(seconds)
-        percent = 100 * (_used(process.pid) - before) / seconds
+        percent = 100 * _spent(process.pid, seconds) / seconds
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(60)
@@ -54,6 +52,17 @@ def _wait_for_rest(process: int) -> None:
         before = _used(process)
         time.sleep(1)
         resting = resting + 1 if before > 0 and _used(process) - before < _QUIET else 0
+
+
+def _spent(process: int, seconds: int) -> float:
+    """Seconds of CPU that a process and its descendants use from now on. Some of them may come and go meanwhile."""
+    spent, known = 0.0, {pid: _used_alone(pid) for pid in family(process)}
+    for _ in range(seconds):
+        time.sleep(1)
+        now = {pid: _used_alone(pid) for pid in family(process)}
+        spent += sum(max(0.0, used - known.get(pid, 0.0)) for pid, used in now.items())
+        known = now
+    return spent
 
 
 def _used(process: int) -> float:
