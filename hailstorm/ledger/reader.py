@@ -32,7 +32,6 @@ from hailstorm.ledger.ledger import Ledger
 from hailstorm.ledger.letters import LETTER
 from hailstorm.ledger.live import Live
 from hailstorm.ledger.lookup import all_members
-from hailstorm.ledger.open_windows import open_windows
 from hailstorm.ledger.runs import Hashes, merge_runs, run_name
 from hailstorm.ledger.stores.store import read_table
 from hailstorm.topology.picture import html_table
@@ -255,6 +254,8 @@ class State(Rows):
         runs = list(reversed(self.live.runs.get(table, ())))
         if not self.open or panes is None or not runs:
             return shown
+        from hailstorm.ledger.open_windows import open_windows  # with all monoids, which nothing else here needs
+
         with self.ledger.pinned(self.live.commit):
             tables = [read_table(self.ledger.store, run_name(table, run.id), sums=run.sums) for run in runs]
         rows = merge_runs(tables, self._shape.tables[table], drop_deleted=True)
