@@ -66,8 +66,9 @@ test: venv java ## All tests, on two cores (under half an hour)
 check: venv ## Style, types and the tests that need no Spark (under a minute)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(BIN)/mypy
-	@$(IN_MEMORY) $(BIN)/python -m pytest -n auto tests/unit tests/laws tests/golden -m "not spark and not chaos and not slow and not soak"
+	@$(BIN)/mypy & types=$$!; \
+	$(IN_MEMORY) $(BIN)/python -m pytest -n auto tests/unit tests/laws tests/golden -m "not spark and not chaos and not slow and not soak"; \
+	tests=$$?; wait $$types && exit $$tests
 
 bench: venv java ## Measure; ONLY=name runs one
 	@$(BIN)/python -m bench $(ONLY)

@@ -221,6 +221,7 @@ def test_the_next_process_goes_on_at_the_cursor(mode: str) -> None:
     assert (first.got, second.got) == ([(1, "a")], [(2, "b")])
 
 
+@pytest.mark.slow
 def test_a_failing_sink_is_tried_again_while_another_goes_on() -> None:
     outbox = MemoryOutbox()
     errors: list[Exception] = [
@@ -250,6 +251,7 @@ def test_waits_grow_to_half_a_minute_and_are_the_same_in_every_run() -> None:
         assert 0.75 * full <= wait <= full
 
 
+@pytest.mark.slow
 def test_waits_grow_when_opening_works_and_delivering_does_not() -> None:
     outbox = MemoryOutbox()
     sink = Recorder(before=[OSError("full") for _ in range(4)])

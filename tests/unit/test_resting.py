@@ -83,8 +83,11 @@ def test_what_came_between_the_look_and_the_rest_is_not_missed(run: Run, log: hs
     assert run.look() == {"rows0": {0: 1, 1: 0}}
 
 
-def test_a_new_partition_wakes_it_and_is_watched(run: Run, log: hs.Log) -> None:
+def test_a_new_partition_wakes_it_and_is_watched(run: Run, log: hs.Log, monkeypatch: pytest.MonkeyPatch) -> None:
     assert ends_with(run, lambda: log.create(3))
+    with monkeypatch.context() as at_once:
+        at_once.setattr(module, "idle_wait", lambda *args: 0.0)
+        run.rest()  # from here on the new folder is watched, and the next look is after that
     assert run.look() == {"rows0": {0: 0, 1: 0, 2: 0}}
     assert ends_with(run, lambda: log.append([{"n": 1}], partition=2))
     assert run.look() == {"rows0": {0: 0, 1: 0, 2: 1}}
