@@ -1,7 +1,7 @@
 """Reading state: one key, all keys and what changed, now and at an old moment, in ledgers of 100k to 10M keys.
 
-From the shell, time counts beyond that of a Python that does nothing. In Python the ledger is open, and every question is asked of it several times before. "Old" is the commit of
-a hundred ticks ago. About four minutes.
+From the shell, time counts beyond that of a Python that does nothing. In Python the ledger is open, and every question
+is asked of it several times before. "Old" is the commit of a hundred ticks ago. About four minutes.
 """
 
 from __future__ import annotations
