@@ -72,6 +72,12 @@ def past_since(
     begin = _beginnings(topology, head, end).join(
         Clock({spout: row for spout, row in then.position().offsets.items() if spout in end.offsets})
     )
+    if not end.covers(begin):  # what their state of then holds would be read, and counted, once more
+        raise RunError(
+            55,
+            f"commit {then.commit} has read more than the ledger has now, which was rewound since",
+            hint="Name a commit from before, or from after that rewind: hailstorm commits APP",
+        )
     past = Past(wanted, begin, end, {}, 0, then)
     return replace(past, missing=past.records)
 

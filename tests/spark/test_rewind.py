@@ -228,3 +228,9 @@ def test_steps_that_cannot_go_back_say_why(spark: SparkSession) -> None:
             driver.rewind(0, steps=("sums",))
         driver.restart()
         assert driver.table("counts") == [{"u": "a", "n": 1}]
+        driver.feed("clicks", [{"u": "a", "n": 1, "at": BEGIN.isoformat()}])
+        driver.advance()
+        ahead = driver.ledger.head.commit
+        driver.rewind(to)
+        with pytest.raises(RunError, match=f"HS-RUN-055  commit {ahead} has read more than the ledger has now"):
+            driver.rewind(ahead, steps=("sums",))
