@@ -24,6 +24,8 @@ PEERS = {
     "batch": "bench.peers.batch:Batch",
     "hailstorm": "bench.peers.hailstorm:Hailstorm",
     "auditor": "bench.peers.auditor:Auditor",
+    "backfiller": "bench.peers.backfiller:Backfiller",
+    "live-backfiller": "bench.peers.backfiller:LiveBackfiller",
     "mapper": "bench.peers.mapper:Mapper",
     "kafka-reader": "bench.peers.kafka_reader:KafkaReader",
     "kafka-counter": "bench.peers.kafka_counter:KafkaCounter",

@@ -21,22 +21,26 @@ from pathlib import Path
 import pyarrow as pa
 
 import hailstorm as hs
-from bench.peers.topologies import SPOUT, KeyedNumbers
-from bench.work import Kind, Work
+from bench.peers.topologies import SPOUT, KeyedNumbers, words
+from bench.work import Kind, Work, lines
 from hailstorm.algebra.monoid import SqlMonoid
 from hailstorm.clock.panes import Panes
 from hailstorm.clock.watermark import BEGINNING, due_until
 from hailstorm.clock.windows import Closing, Windows
-from hailstorm.columns import PANE, WINDOW_END, WINDOW_START
-from hailstorm.engine.stages.chain import Stage, Task, run_stages
+from hailstorm.columns import EVENT_TIME, HASH, KIND, PANE, TIME, WINDOW_END, WINDOW_START
+from hailstorm.engine.stages.bolt import RowBolt
+from hailstorm.engine.stages.chain import Shelf, Stage, Task, run_stages
 from hailstorm.engine.stages.deposit import RefuseNullKeys
 from hailstorm.engine.stages.event_times import EventTimes
 from hailstorm.engine.stages.fold import Cell, FoldShape, LookUp, WriteFold
 from hailstorm.engine.stages.group import GroupRows, Lifted
 from hailstorm.engine.stages.order import Order, Report, TaskRange
 from hailstorm.engine.stages.panes import AssignPanes, JoinPanes
+from hailstorm.engine.stages.ranking import BY
 from hailstorm.engine.stages.read import ReadLog
 from hailstorm.engine.stages.reduce import ReduceStates
+from hailstorm.engine.stages.rows import ReadRows
+from hailstorm.engine.stages.top import KeepTop
 from hailstorm.engine.stages.waiting import Waiting
 from hailstorm.engine.stages.windows import AssignWindows
 from hailstorm.ledger.commit import Run, Stamp, StateChange
@@ -44,12 +48,13 @@ from hailstorm.ledger.compaction import compact
 from hailstorm.ledger.keyed_state import Layout
 from hailstorm.ledger.live import changed_runs
 from hailstorm.ledger.stores import open_store
+from hailstorm.spouts.decode import decoder
 
 _STEP = "counts"
 _MINUTE = 60_000_000
 _START = 946_684_800_000_000  # 2000
 _TASK_0 = pa.record_batch({"id": pa.array([0])})
-KINDS: tuple[Kind, ...] = ("count", "tumbling", "sliding")
+KINDS: tuple[Kind, ...] = ("count", "tumbling", "sliding", "words")
 
 
 class Pass:
@@ -57,11 +62,7 @@ class Pass:
 
     def __init__(self, work: Work, folder: Path) -> None:
         self.work, self.folder = work, folder
-        numbers = KeyedNumbers(work)
-        source = hs.Rate(1e6 / work.apart, rows=numbers, columns=numbers.columns, limit=1 << 40)
-        read = ReadLog(SPOUT, source, None, ("k", "value"), EventTimes(None, True, 0, 86_400_000), "fail")
-        stages, self.layouts = _stages(work.kind)
-        self.stages = (read, *stages)
+        self.lines, self.layouts = _lines(work, folder)
         self.runs: dict[str, tuple[Run, ...]] = {}
         self.reached: dict[str, int] = {}
         self.watermark: int | None = None
@@ -72,14 +73,20 @@ class Pass:
     def tick(self, rows: int) -> float:
         """So many rows more. CPU seconds."""
         leisure: list[Callable[[], None]] = []
-        task = Task(self._order(self.offset + rows), 0, Report(_STEP), leisure=leisure)
+        if self.work.is_json:
+            text = lines(self.work, self.offset, self.offset + rows)
+            times = pa.repeat(pa.scalar(_START, TIME), rows)
+            hs.Log(self.folder / "log").append_arrow(pa.table({"value": text.cast(pa.binary()), "time": times}))
+        shelf = Shelf(frozenset({_STEP}))
+        task = Task(self._order(self.offset + rows), 0, Report(_STEP), shelf, leisure=leisure)
         gc.disable()
         if self.profile is not None:
             self.profile.enable()
         began = time.thread_time()
         with _cpu_clock():
-            for _ in run_stages(self.stages, iter([_TASK_0]), task):
-                pass
+            for stages in self.lines:
+                for _ in run_stages(stages, iter([_TASK_0]), task):
+                    pass
         spent = time.thread_time() - began
         if self.profile is not None:
             self.profile.disable()
@@ -134,20 +141,60 @@ class _cpu_clock:
         time.perf_counter = self._clock
 
 
-def _stages(kind: str) -> tuple[tuple[Stage, ...], tuple[Layout, ...]]:
-    """The stages of a count by key, and its tables of state."""
+def _lines(work: Work, folder: Path) -> tuple[list[tuple[Stage, ...]], tuple[Layout, ...]]:
+    """The lines of a pass, and its tables of state."""
+    times = EventTimes(None, True, 0, 86_400_000)
+    if work.kind == "words":
+        decode = decoder("json", [("text", "string")])
+        first = ReadLog(SPOUT, hs.Log(folder / "log").create(), decode, ("text",), times, "fail")
+        return _words(first)
+    numbers = KeyedNumbers(work)
+    source = hs.Rate(1e6 / work.apart, rows=numbers, columns=numbers.columns, limit=1 << 40)
+    stages, layouts = _stages(work.kind)
+    return [(ReadLog(SPOUT, source, None, ("k", "value"), times, "fail"), *stages)], layouts
+
+
+def _words(first: Stage) -> tuple[list[tuple[Stage, ...]], tuple[Layout, ...]]:
+    """Trending words: a bolt, a fold with a sink, and a top of it with another one."""
+    cells, grouped = _counted(("word",))
+    shape = FoldShape(_STEP, ("word",), cells, False, False, ("archive",), True, False)
+    bolt = RowBolt("words", words, ("text",), pa.schema([("word", pa.string())]), "fail", None)
+    columns = ("word", "n", KIND, EVENT_TIME, HASH)
+    top = KeepTop(
+        step="top",
+        table=_STEP,
+        n=10,
+        by="n",
+        key=("word",),
+        values=("n",),
+        schema=pa.schema([("word", pa.string()), ("n", pa.int64()), (BY, pa.int64()), (HASH, pa.int64())]),
+        sinks=("board",),
+        feeds=False,
+        times=False,
+    )
+    layouts = (Layout(_STEP, ("word",)), Layout("top", ("word",)))
+    return [(first, bolt, *grouped, LookUp(shape), WriteFold(shape)), (ReadRows((_STEP,), columns, 1), top)], layouts
+
+
+def _counted(key: tuple[str, ...]) -> tuple[tuple[Cell, ...], tuple[Stage, ...]]:
+    """A count by key: its one cell, and the stages that group rows."""
     monoid = hs.count()
     assert isinstance(monoid, SqlMonoid)
     arrow = monoid.pieces(()).arrow
     assert arrow is not None and arrow.lift is not None
     cells = (Cell("n", pa.int64(), pa.int64(), False, arrow.merge, None, arrow.merge),)
+    return cells, (RefuseNullKeys(_STEP, key), GroupRows(key, (Lifted("n", (), arrow.lift),)))
+
+
+def _stages(kind: str) -> tuple[tuple[Stage, ...], tuple[Layout, ...]]:
+    """The stages of a count by key, and its tables of state."""
     windowed = kind != "count"
     key = ("k", WINDOW_START, WINDOW_END) if windowed else ("k",)
+    cells, grouped = _counted(key)
     final = kind == "sliding"
     closing = Closing("final" if final else "updates")
     waiting = Waiting(_STEP, key, one_task=not final, closing=closing) if windowed else None
     shape = FoldShape(_STEP, key, cells, False, False, (), False, False, waiting)
-    grouped = (RefuseNullKeys(_STEP, key), GroupRows(key, (Lifted("n", (), arrow.lift),)))
     written = (LookUp(shape), WriteFold(shape))
     own = (Layout(_STEP, key), *(waiting.agendas if waiting is not None else ()))
     if kind == "tumbling":
@@ -170,11 +217,14 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=5, help="of event time in a tick")
     parser.add_argument("--ticks", type=int, default=10)
     parser.add_argument("--warm-up", type=int, default=14)
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS[:3])
     parser.add_argument("--profile", choices=KINDS, help="show what the ticks of this one do")
     wanted = parser.parse_args()
     apart = int(wanted.minutes * _MINUTE / wanted.rows)
     with tempfile.TemporaryDirectory() as folder:
-        passes = {kind: Pass(Work(kind, wanted.rows, wanted.keys, apart=apart), Path(folder) / kind) for kind in KINDS}
+        passes = {
+            kind: Pass(Work(kind, wanted.rows, wanted.keys, apart=apart), Path(folder) / kind) for kind in wanted.kinds
+        }
         spent, parts = defaultdict[str, list[float]](list), defaultdict[str, list[dict[str, float]]](list)
         for one in passes.values():
             one.tick(wanted.keys)
@@ -186,14 +236,13 @@ def main() -> None:
                 if number >= wanted.warm_up:
                     spent[kind].append(seconds)
                     parts[kind].append(one.seconds)
-        plain = min(spent["count"])
-        for kind in KINDS:
+        for kind in wanted.kinds:
             # The least of them: a busy machine adds to the others, by what it does to the processor's caches.
             phases = {phase: min(one.get(phase, 0.0) for one in parts[kind]) for phase in parts[kind][0]}
             shown = ", ".join(f"{phase} {1000 * seconds:.0f}" for phase, seconds in phases.items())
             least, middle = (1000 * of(spent[kind]) for of in (min, statistics.median))
-            times = min(spent[kind]) / plain
-            print(f"{kind:9} {least:6.1f} ms of CPU (median {middle:.1f}), {times:.2f} times the plain fold: {shown}")
+            times = f", {min(spent[kind]) / min(spent['count']):.2f} times the plain fold" if "count" in spent else ""
+            print(f"{kind:9} {least:6.1f} ms of CPU (median {middle:.1f}){times}: {shown}")
         if wanted.profile is not None:
             pstats.Stats(passes[wanted.profile].profile).sort_stats("tottime").print_stats(30)
 

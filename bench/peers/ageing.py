@@ -11,15 +11,14 @@ from unittest.mock import patch
 from pyspark.sql import SparkSession
 
 from bench.peers.topologies import SPOUT
-from hailstorm.clock.clock import Clock, Interval
-from hailstorm.engine.advance import Outcome
+from hailstorm.clock.clock import Clock
+from hailstorm.engine.advance import Outcome, Work
 from hailstorm.engine.negotiator import Negotiator
 from hailstorm.engine.plan.plan import Plan
+from hailstorm.engine.resident.resident import Resident
 from hailstorm.engine.stages.order import Seen
 from hailstorm.engine.ticks import attempts
-from hailstorm.engine.ticks.bad_records import Excluded
 from hailstorm.ledger.commit import StateChange
-from hailstorm.ledger.ledger import Ledger
 from hailstorm.ledger.runs import write_run
 
 _ROWS = 10
@@ -28,17 +27,16 @@ _ROWS = 10
 def grow_old(negotiator: Negotiator, step: str, commits: int) -> None:
     """Tick until the ledger has so many commits."""
 
-    def advance(
-        spark: SparkSession, plan: Plan, ledger: Ledger, interval: Interval, now: int, excluded: Excluded
-    ) -> Outcome:
+    def advance(spark: SparkSession, plan: Plan, work: Work, resident: Resident | None = None) -> Outcome:
+        ledger = work.ledger
         oldest = ledger.head.runs[step][0]
         rows = ledger.cache.open(step, oldest).table
         start = ledger.head.commit * _ROWS % (rows.num_rows - _ROWS)
         few = rows.slice(start, _ROWS).combine_chunks()
         run = write_run(ledger.store, step, few, ledger.stamp)
         ledger.cache.put(step, run.id, few)
-        seen = {SPOUT: {0: Seen(rows=len(interval))}}
-        return Outcome(state={step: StateChange(added=(run,))}, seen=seen)
+        seen = {SPOUT: {0: Seen(rows=len(work.interval))}}
+        return Outcome(work.interval, state={step: StateChange(added=(run,))}, seen=seen)
 
     with patch.object(attempts, "advance", advance):
         while negotiator.ledger.head.commit < commits:

@@ -53,6 +53,7 @@ class Hailstorm:
         never_cut = {"latency": "1000 seconds", "max_tick_rows": 50_000_000}
         settings = topology.settings.with_options({**never_cut, **self.settings})
         ledger = Ledger(self.root, create=True)
+        ledger.cache.clear_after_reboot()  # as a run does: readers trust the copies of such a cache alone
         self.spark = start_session("bench", self.folder / "spark.log", f"local[{CORES}]")
         spark_s = time.perf_counter() - began
         self.negotiator = Negotiator(self.spark, topology, ledger, settings, self._watch, ways=self.ways)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from bench.bench import Bench
 from bench.suite import (
     audit,
+    backfill,
     bolt,
     day,
     growth,
+    history,
     hot,
     housekeeping,
     idle,
@@ -54,6 +56,9 @@ BENCHES: tuple[Bench, ...] = (
     pipeline.BENCH,
     postgres.BENCH,
     audit.BENCH,
+    backfill.BENCH,
+    backfill.BESIDE,
+    history.BENCH,
     reading.BENCH,
     *time.TIME,
     nexmark.BENCH,

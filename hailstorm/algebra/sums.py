@@ -28,6 +28,7 @@ from hailstorm.algebra.monoid import ArrowPieces, OfOne, Pieces, TypeRefused
 from hailstorm.algebra.types import FLOATS, INTEGERS, decimal_of
 
 MOST_DIGITS = 28  # of one value, so that nine digits are left for the number of them
+FEWEST_DIGITS_OF_N = 10  # a mean in Arrow is exact for any n, the one in SQL for so many: where it matters, SQL alone
 TAKES = f"integers, floats and decimals of at most {MOST_DIGITS} digits"
 
 
@@ -111,7 +112,8 @@ def _present_sum_as(value: pa.DataType, states: pa.Array) -> pa.Array:
     try:
         return _or_null(total.cast(value), n)
     except pa.ArrowInvalid:  # some total has too many digits: those become null, as with try_cast
-        largest = pa.scalar(Decimal("9" * value.precision).scaleb(-value.scale), value).cast(total.type)
+        nines = Decimal((0, (9,) * value.precision, -value.scale))  # not by arithmetic: Python's rounds to 28 digits
+        largest = pa.scalar(nines, value).cast(total.type)
         fits = pc.less_equal(pc.abs(total), largest)
         return _or_null(pc.if_else(fits, total, None).cast(value), n)
 
@@ -130,6 +132,60 @@ class _PresentDecimal:
 
     def __call__(self, states: pa.Array) -> pa.Array:
         return _present_sum_as(pa.decimal128(self.precision, self.scale), states)
+
+
+class _PresentDecimalMean:
+    """The mean of decimals with four digits more than they have, rounded half up once, as Spark's avg."""
+
+    def __init__(self, precision: int, scale: int) -> None:
+        self.precision, self.scale = precision, scale
+
+    def __call__(self, states: pa.Array) -> pa.Array:
+        total, n = states.flatten()
+        total = _or_null(_present_sum_as(pa.decimal128(self.precision + 10, self.scale), states), n)
+        # In whole numbers of the last digit: (2 * 10,000 * |total| + n) div 2 n. 43 digits, so 256 bits.
+        size = pc.multiply(pc.abs(_with_scale(total, 0).cast(pa.decimal256(38, 0))), _decimal(20_000))
+        n = _or_null(n, n).cast(pa.decimal256(19, 0))
+        halves = pc.add(size, n).cast(pa.decimal256(44, 0))
+        rounded = pc.trunc(pc.divide(halves, pc.multiply(n, _decimal(2)).cast(pa.decimal256(20, 0))))
+        means = _with_scale(rounded.cast(pa.decimal128(self.precision + 4, 0)), self.scale + 4)
+        return pc.if_else(pc.less(total, pa.scalar(Decimal(0), total.type)), pc.negate(means), means)
+
+
+def _decimal(number: int) -> pa.Scalar:
+    return pa.scalar(Decimal(number), pa.decimal256(len(str(number)), 0))
+
+
+def _with_scale(decimals: pa.Array, scale: int) -> pa.Array:
+    """The same digits with the point elsewhere."""
+    type_ = pa.decimal128(decimals.type.precision, scale)
+    return pa.Array.from_buffers(type_, len(decimals), decimals.buffers(), decimals.null_count, decimals.offset)
+
+
+def _digits_of_n(scale: int) -> int:
+    """How many digits the number of values may have for `_decimal_mean` to be exact: what 38 leave room for."""
+    return min(18, 32 - scale)
+
+
+def _decimal_mean(precision: int, scale: int) -> str:
+    """SQL for the mean with four digits more, rounded half up once, as Spark's avg.
+
+    A division of decimals is no use for that: its type has too few digits for wide values, and for narrow ones it
+    rounds first to its own type and then to ours. Remainders are exact: with r what is left of the total when n is
+    taken off as often as it goes, and rest what is left of r when n units of the last digit are, total - r and
+    r - rest can be divided by n without rounding, and rest says whether to round up.
+    """
+    value, digits = f"decimal({precision + 4},{scale + 4})", _digits_of_n(scale)
+    total = f"try_cast({{s}}.sum as decimal({precision + 10},{scale}))"
+    n = f"try_cast(nullif({{s}}.n, 0L) as decimal({digits},0))"
+    last = f"cast('{Decimal(1).scaleb(-scale - 4):f}' as decimal({scale + 4},{scale + 4}))"
+    r = f"({total} % {n})"
+    unit = f"({n} * {last})"
+    rest = f"({r} % {unit})"
+    up = f"if(abs({rest}) >= {unit} - abs({rest}), if({total} < 0, -{last}, {last}), 0BD)"
+    exact = f"cast(({total} - {r}) / {n} as {value}) + cast(({r} - {rest}) / {n} as {value}) + {up}"
+    rounded = f"{total} / cast(nullif({{s}}.n, 0L) as decimal(20,0))"
+    return f"coalesce(cast({exact} as {value}), cast({rounded} as {value}))"
 
 
 @dataclass(frozen=True)
@@ -168,10 +224,14 @@ class Mean(OfOne):
         (type_,) = input_types
         scale = exact_scale(self.word, type_)
         decimal = decimal_of(type_)
-        if decimal:  # Spark's division rounds decimals in its own way: no Arrow pieces
-            wide, value = f"decimal({decimal[0] + 10},{scale})", f"decimal({decimal[0] + 4},{decimal[1] + 4})"
-            present = f"cast(try_cast({{s}}.sum as {wide}) / cast(nullif({{s}}.n, 0L) as decimal(20,0)) as {value})"
-            return _pieces(self.of, type_, scale, value, present, None)
+        if decimal:
+            precision, scale = decimal
+            arrow = None
+            if _digits_of_n(scale) >= FEWEST_DIGITS_OF_N:
+                lift = lifts.exact_total(type_, scale, precision)
+                arrow = ArrowPieces(vector.add_fields, _PresentDecimalMean(precision, scale), lift)
+            value = f"decimal({precision + 4},{scale + 4})"
+            return _pieces(self.of, type_, scale, value, _decimal_mean(precision, scale), arrow)
         present = "cast({s}.sum as double) / nullif({s}.n, 0L)"
         lift = lifts.MEAN_OF_FLOATS if scale is None else lifts.exact_total(type_, scale, None)
         return _pieces(self.of, type_, scale, "double", present, ArrowPieces(vector.add_fields, _present_mean, lift))

@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from hailstorm.cli.output import show_error
+from hailstorm.cli.without_pydantic import without_pydantic
 from hailstorm.errors import HailstormError, WordError
 
 # By panel: the modules, with their commands where these are called otherwise. A command is a function of its name.
@@ -84,6 +85,7 @@ def options(
 
 def run_command_line() -> None:
     """Run the command in `sys.argv` and leave the process."""
+    without_pydantic()
     word = sys.argv[1] if len(sys.argv) > 1 else ""
     try:
         command_line(word if word in _names() else None)()

@@ -54,7 +54,7 @@ def diff(
     form = chosen_format(format, output, json)
     ledger = Ledger(find_ledger(target))
     with states_of(target, ledger, (a, b), step) as (one, other):
-        refuse_unknown(step, one.live, other.live, ledger.head)
+        refuse_unknown(step, one, other, ledger.head)
         found = Diff(one, other)
         rows = found.of_keys(parsed_keys(found.shape.key, key, found.key_types())) if key else found.arrow()
     if where is not None:

@@ -49,7 +49,7 @@ def erase(
     ledger = Ledger(find_ledger(target))
     shape = ledger.head.steps.get(step)
     if shape is None:
-        raise no_such_step(step, ledger.head, ledger.head)
+        raise no_such_step(step, ledger.head)
     wanted = parsed_keys(shape.key, key, State(ledger, ledger.head, step).key_types())
     if not (dry_run or yes):
         also = ", and from its logs" if logs else ""

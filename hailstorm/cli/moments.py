@@ -9,7 +9,6 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from hailstorm.cli.doctor import require_java
 from hailstorm.cli.output import err
 from hailstorm.cli.target import is_app, load_app
 
@@ -25,6 +24,7 @@ def states_of(
     """The step's state at each of these moments, to be read before the block ends."""
     from hailstorm.history.moments import moment_of, not_kept
     from hailstorm.ledger.reader import State
+    from hailstorm.ledger.renaming import called_at
 
     moments = [moment_of(ledger, when) for when in whens]
     for remark in dict.fromkeys(moment.remark for moment in moments if moment.remark):
@@ -33,10 +33,12 @@ def states_of(
         found = []
         for when, moment in zip(whens, moments, strict=True):
             if moment.is_kept:
-                found.append(State(ledger, moment.base, step, open_))
+                found.append(State(ledger, moment.base, called_at(step, moment.base, ledger.head), open_))
                 continue
             if not is_app(target):
                 raise not_kept(ledger, when, moment)
+            from hailstorm.cli.doctor import require_java
+
             require_java()
             from hailstorm.engine.run import resolved
             from hailstorm.engine.spark.session import start_session
@@ -46,5 +48,5 @@ def states_of(
             topology = resolved(load_app(target).topology)
             spark = start_session(f"hailstorm state {topology.name}", master="local[2]")
             state = stack.enter_context(state_at(topology, spark, ledger, moment, step))
-            found.append(State(state.ledger, state.live, step, open_))
+            found.append(State(state.ledger, state.live, state.step, open_))
         yield found

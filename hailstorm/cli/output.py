@@ -17,19 +17,33 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from hailstorm.errors import HailstormError, UsageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from rich.console import Console
 
+
+class _Later:
+    """What becomes a console of rich when something is printed: whoever asks for JSON need not wait for rich."""
+
+    def __init__(self, **options: Any) -> None:
+        self._options = options
+
+    def __getattr__(self, name: str) -> Any:
+        from rich.console import Console
+
+        # Itself, and not a console behind it: what rich draws asks more of it than its attributes.
+        self.__dict__ = Console(highlight=False, soft_wrap=True, **self._options).__dict__
+        self.__class__ = Console  # type: ignore[assignment] # from now on it is one
+        return getattr(self, name)
+
+
+# Both are consoles as far as anybody can tell, which no type can say.
 # A pipe has no width; the usual guess of 80 would break the rows of tables.
-out = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 200)
-err = Console(stderr=True, highlight=False, soft_wrap=True)
+out: Console = _Later(width=None if sys.stdout.isatty() else 200)  # type: ignore[assignment]
+err: Console = _Later(stderr=True)  # type: ignore[assignment]
 
 SHOWN = 20  # rows of a table when nobody says how many: what fits on a screen
 
@@ -38,6 +52,8 @@ JsonOption = Annotated[bool, typer.Option("--json", help="For scripts: JSON inst
 
 def show_error(error: HailstormError) -> None:
     """The house shape: the code stands out, the rest is as the error renders itself."""
+    from rich.text import Text
+
     head, _, rest = error.render().partition("\n")
     code, _, what = head.partition("  ")
     err.print(Text.assemble((code, "bold red"), "  ", (what, "bold"), f"\n{rest}" if rest else ""))
@@ -98,6 +114,10 @@ def values_of(column: pa.ChunkedArray) -> list[Any]:
 
 def print_rows(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
     """A table for people: numbers to the right, nothing cut off; only long texts are broken."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
     rows = list(rows)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     for name in columns:

@@ -107,7 +107,7 @@ def parsed_keys(columns: Sequence[str], keys: Sequence[str], types: Mapping[str,
     for column, asked in wanted.items():
         type_ = types.get(column, pa.string())
         try:
-            values[column] = arrays.texts(asked).cast(type_)
+            values[column] = arrays.cast(arrays.texts(asked), type_)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise UsageError(8, f"key column '{column}' is {type_}, and {', '.join(asked)} is not") from error
     return values
@@ -128,6 +128,8 @@ def where_true(rows: pa.Table, where: str) -> pa.Table:
 def in_order(rows: pa.Table, key: Sequence[str]) -> pa.Table:
     import pyarrow as pa
 
+    if rows.num_rows < 2:
+        return rows
     # Arrow cannot order nested values; those keys come as they are stored.
     nested = any(pa.types.is_nested(rows.schema.field(name).type) for name in key)
     return rows if nested or not key else rows.sort_by([(name, "ascending") for name in key])

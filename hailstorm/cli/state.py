@@ -22,7 +22,7 @@ from hailstorm.cli.rows import (
     where_true,
 )
 from hailstorm.cli.target import TargetArgument, find_ledger
-from hailstorm.cli.without_pandas import without_pandas
+from hailstorm.cli.without_pandas import little_memory, without_pandas
 from hailstorm.errors import UsageError
 
 if TYPE_CHECKING:
@@ -67,18 +67,20 @@ def state(
       hailstorm state .hailstorm/trending top
     """
     without_pandas()
+    if key:
+        little_memory()
     from hailstorm.ledger.ledger import Ledger
     from hailstorm.ledger.reader import no_such_step
 
     form = chosen_format(format, output, json)
     ledger = Ledger(find_ledger(target))
     with states_of(target, ledger, (at,), step, open_) as (found,):
-        if step not in found.live.steps:
-            raise no_such_step(step, found.live, ledger.head)
-        shape = found.live.steps[step]
+        if found.step not in found.live.steps:
+            raise no_such_step(step, found.live)
+        shape = found.live.steps[found.step]
         keys = parsed_keys(shape.key, key, found.key_types()) if key else {}
         order = None if shape.order or history else shape.key
-        pieces = iter([_life(ledger, found, keys)]) if history else _pieces(found, keys, whole=order is None)
+        pieces = iter([_life(ledger, found, keys, step)]) if history else _pieces(found, keys, whole=order is None)
         if where is not None:
             pieces = (where_true(piece, where) for piece in pieces)
         shown, count = _first(pieces, most_rows(limit, form, output), order)
@@ -89,13 +91,13 @@ def state(
     give(shown, count, form, output, limit)
 
 
-def _life(ledger: Ledger, found: State, keys: dict[str, pa.Array]) -> pa.Table:
+def _life(ledger: Ledger, found: State, keys: dict[str, pa.Array], step: str) -> pa.Table:
     from hailstorm.history.life import Life
 
     key = found.live.steps[found.step].key
     if key and not keys:
         raise UsageError(94, "--history is of a key", hint=f"Type: --key {key[0]}=… --history")
-    return Life(ledger, found.step, keys, found.live.commit).arrow()
+    return Life(ledger, step, keys, found.live.commit).arrow()
 
 
 def _pieces(found: State, keys: dict[str, pa.Array], whole: bool) -> Iterator[pa.Table]:

@@ -87,3 +87,11 @@ def _joined(spout: str, partition: int, spans: list[tuple[int, int]]) -> Spans:
         else:
             joined.append((start, end))
     return tuple(joined)
+
+
+def spans_without(spans: Spans, gaps: Spans) -> Spans:
+    """The offsets that are in the spans and not in the gaps."""
+    left = list(spans)
+    for start, end in gaps:
+        left = [part for a, b in left for part in ((a, min(b, start)), (max(a, end), b)) if part[0] < part[1]]
+    return tuple(left)

@@ -24,6 +24,7 @@ from hailstorm.clock.watermark import OfSteps
 from hailstorm.engine.place import SCRATCH, Place
 from hailstorm.engine.plan.flow import Job
 from hailstorm.engine.plan.plan import Plan
+from hailstorm.engine.plan.ranges import settle
 from hailstorm.engine.resident.resident import Resident
 from hailstorm.engine.spark.session import is_on_this_machine
 from hailstorm.engine.stages.between import remove_rows
@@ -210,6 +211,7 @@ class _Wave:
         self.spark.sparkContext.setLocalProperty(PROPERTY, sent)
         list(plan.inbox.take())  # what a failed try left
         started = time.perf_counter()
+        settle(self.spark, plan.tasks)
         run = plan.job(job.frame)
         planned = time.perf_counter()
         try:

@@ -41,6 +41,7 @@ from hailstorm.engine.retry import Retry
 from hailstorm.engine.retry_wait import retry_wait
 from hailstorm.engine.spark.priorities import let_the_jvm_yield
 from hailstorm.engine.ticks.attempts import Attempts
+from hailstorm.engine.ticks.beginning import begin
 from hailstorm.engine.ticks.calendar import Calendar
 from hailstorm.engine.ticks.committing import Committer
 from hailstorm.engine.ticks.evolution import evolution, require_consent
@@ -173,7 +174,13 @@ class Negotiator:
             self._rename(found.renamed)
             found = evolution(self.topology, self.ledger.head, plan.key_types)
         if found.any or not self.ledger.head.commit:
-            self._committer.evolution(plan, found, look, replacement)
+            replaced = () if replacement is None else replacement.steps
+            readers = [name for name in found.begins if name not in replaced]
+            used = self.logs.used_by(self.topology)
+            begun = begin(self.spark, used, self.ledger, readers, self._calendar.now())
+            if begun is not None:
+                self._attempts.refuse_fatal(begun.outcome)
+            self._committer.evolution(plan, found, look, replacement, begun)
             self._recent = ()  # other code: what failed before says nothing of it
         else:
             if replacement is not None:

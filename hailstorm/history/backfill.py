@@ -19,8 +19,10 @@ from pathlib import Path
 from hailstorm.engine.negotiator import Negotiator
 from hailstorm.engine.progress import OnProgress, Summary, ignore_progress
 from hailstorm.engine.run import running
+from hailstorm.engine.ticks.logs import OnDataLoss
 from hailstorm.engine.ticks.pacing import PREPARED
 from hailstorm.engine.ticks.replacing import Replacement
+from hailstorm.history.archives import with_archives
 from hailstorm.history.moments import When
 from hailstorm.history.past import Past, past_of, refuse_unfit
 from hailstorm.history.second_run import FAST_TICK_MS, SecondRun
@@ -28,14 +30,21 @@ from hailstorm.topology.topology import Topology
 
 
 def made_first(
-    steps: tuple[str, ...], lose: bool, since: When = None, on_progress: OnProgress = ignore_progress
+    steps: tuple[str, ...],
+    lose: bool,
+    since: When = None,
+    on_progress: OnProgress = ignore_progress,
+    from_files: Mapping[str, str] | None = None,
+    on_data_loss: OnDataLoss = "fail",
 ) -> Callable[[Negotiator], Replacement | None]:
     """For `run_topology(first=)`: the state of these steps, made again at full speed before anything else is done."""
 
     def first(negotiator: Negotiator) -> Replacement | None:
         if not negotiator.ledger.head.commit:
             return None  # nothing was ever run: all steps begin at the beginning
-        return finished(second_run(negotiator, steps, lose, since, on_progress))
+        files, head = from_files or {}, negotiator.ledger.head
+        archived = with_archives(negotiator.topology, head, steps[0], files, on_data_loss)
+        return finished(second_run(negotiator, steps, lose, since, on_progress, archived=archived))
 
     return first
 
@@ -57,8 +66,10 @@ def second_run(
     since: When = None,
     on_progress: OnProgress = ignore_progress,
     latency_ms: int = FAST_TICK_MS,
+    archived: Topology | None = None,
 ) -> SecondRun:
-    topology, ledger = negotiator.topology, negotiator.ledger
+    """`archived` is the topology with archives before its logs, where there are any."""
+    topology, ledger = archived or negotiator.topology, negotiator.ledger
     stateful = negotiator.plan(PREPARED).stateful
     past = past_of(topology, ledger, stateful, steps, since)
     refuse_unfit(topology, ledger.head, stateful, past, lose)
@@ -113,17 +124,24 @@ def backfill_topology(
     step: str,
     *,
     since: When = None,
+    from_files: Mapping[str, str] | None = None,
+    on_data_loss: OnDataLoss = "fail",
     ledger: str | Path | None = None,
     master: str | None = None,
     conf: Mapping[str, str] | None = None,
     on_progress: OnProgress = ignore_progress,
 ) -> tuple[Past, Summary]:
-    """Give a step, and what is below it, the past that the logs still hold. The topology must not be running."""
+    """Give a step, and what is below it, the past that the logs still hold. The topology must not be running.
+
+    `from_files` says by spout where records are that its log no longer has (archives.py); "" is the only spout.
+    """
     with running(topology, ledger, {}, master, conf, (), on_progress) as (negotiator, _):
         stateful = negotiator.plan(PREPARED).stateful
-        past = past_of(negotiator.topology, negotiator.ledger, stateful, (step,), since)
+        head, files = negotiator.ledger.head, from_files or {}
+        archived = with_archives(negotiator.topology, head, step, files, on_data_loss)
+        past = past_of(archived, negotiator.ledger, stateful, (step,), since)
         made = None
         if past.missing:
-            made = finished(second_run(negotiator, (step,), False, since, on_progress))
+            made = finished(second_run(negotiator, (step,), False, since, on_progress, archived=archived))
         negotiator.start(reading=False, replacement=made)
         return past, negotiator.stop()

@@ -22,13 +22,14 @@ import pyarrow.compute as pc
 from hailstorm.errors import LedgerError
 from hailstorm.history.touched import touched_runs
 from hailstorm.ledger import parts
+from hailstorm.ledger.arrays import distinct
 from hailstorm.ledger.cache import OpenRun
 from hailstorm.ledger.commit import Run
 from hailstorm.ledger.equality import equal_values
-from hailstorm.ledger.ledger import Ledger
 from hailstorm.ledger.live import Live
 from hailstorm.ledger.lookup import look_up
 from hailstorm.ledger.reader import SHOWN, Rows, State, no_such_step, with_values
+from hailstorm.ledger.renaming import called_now
 from hailstorm.ledger.runs import Hashes
 from hailstorm.topology.picture import html_table
 
@@ -55,7 +56,7 @@ class Diff(Rows):
 
     def pieces(self) -> Iterator[pa.Table]:
         """The same in no order, some hundred thousand rows at a time."""
-        runs = touched_runs(self.step, self.one, self.other)
+        runs = touched_runs(self.one, self.other)
         count = max(1, -(-sum(run.rows for _, run in runs) // _PIECE))
         cuts = [-(2**63) + (2**64 * place) // count for place in range(count + 1)]
         with contextlib.ExitStack() as pins:
@@ -64,15 +65,14 @@ class Diff(Rows):
             for first, after in itertools.pairwise(cuts):
                 hashes = self._hashes(runs, first, after - 1)
                 if len(hashes):
-                    yield self._compared(*(side.of_hashes(hashes) for side in self._sides()))
+                    yield self._both(hashes)
 
     def of_keys(self, wanted: Mapping[str, pa.Array]) -> pa.Table:
         """Only keys that have one of these values in each of these columns."""
-        one, other = self._sides()
-        hashes = other.hashes_of_keys(wanted)
+        hashes = self._sides()[1].hashes_of_keys(wanted)
         if hashes is None:
             return with_values(self.arrow(), wanted)
-        return with_values(self._compared(one.of_hashes(hashes), other.of_hashes(hashes)), wanted)
+        return with_values(self._both(hashes), wanted)
 
     def key_types(self) -> dict[str, pa.DataType]:
         """The key columns and their types; empty when nothing was ever written."""
@@ -104,16 +104,21 @@ class Diff(Rows):
     @property
     def shape(self) -> StepShape:
         """How the step's rows are shown: as at the second moment, if it was there."""
-        return self.other.live.steps.get(self.step) or self.one.live.steps[self.step]
+        return self.other.live.steps.get(self.other.step) or self.one.live.steps[self.one.step]
 
     def _sides(self) -> tuple[State, State]:
         """Both in the shape of one; of a step that was not there yet, nothing."""
         return replace(self.one, shape=self.shape), replace(self.other, shape=self.shape)
 
-    def _hashes(self, runs: Sequence[tuple[Ledger, Run]], first: int, last: int) -> Hashes:
-        within = [(ledger, run) for ledger, run in runs if run.first <= last and first <= run.last]
-        read = [parts.hashes_of_range(ledger.store, self.step, run, first, last) for ledger, run in within]
-        return np.unique(np.concatenate(read)) if read else np.zeros(0, dtype=np.int64)
+    def _hashes(self, runs: Sequence[tuple[State, Run]], first: int, last: int) -> Hashes:
+        within = [(state, run) for state, run in runs if run.first <= last and first <= run.last]
+        read = [parts.hashes_of_range(state.ledger.cache, state.step, run, first, last) for state, run in within]
+        return distinct(np.concatenate(read)) if read else np.zeros(0, dtype=np.int64)
+
+    def _both(self, hashes: Hashes) -> pa.Table:
+        """What differs among the keys that have one of these hashes."""
+        known: dict[str, pa.Table] = {}
+        return self._compared(*(side.of_hashes(hashes, known) for side in self._sides()))
 
     def _compared(self, one: pa.Table | None, other: pa.Table | None) -> pa.Table:
         """What differs between the rows of some keys at the two moments."""
@@ -155,12 +160,21 @@ def beside_key(name: str, key: Collection[str]) -> str:
     return name if name not in key else beside_key(f"_{name}", key)
 
 
-def refuse_unknown(step: str, one: Live, other: Live, newest: Live) -> None:
-    """Raise when a step was at neither of two moments, or had another name at one of them: two moments of one name are
-    compared. A step that was not there yet has no rows."""
-    for live, there in ((one, other.steps), (other, one.steps)):
-        if step not in live.steps and (step not in there or step in newest.called_then(live.commit)):
-            raise no_such_step(step, live, newest)
+def refuse_unknown(step: str, one: State, other: State, newest: Live) -> None:
+    """Raise when a step was at neither of two moments, or when the name means another step at each. A step that was
+    not there yet has no rows."""
+    there = [state for state in (one, other) if state.step in state.live.steps]
+    for state in (one, other):
+        formers = {former.name for shape in state.live.steps.values() for former in shape.formerly}
+        if state not in there and (not there or step in formers):
+            raise no_such_step(step, state.live)
+    now = [called_now(state.step, newest.called_then(state.live.commit)) for state in there]
+    if len(set(now)) > 1:
+        raise LedgerError(
+            88,
+            f"'{step}' is one step at commit {one.live.commit} and another at commit {other.live.commit}",
+            hint=f"They are called '{now[0]}' and '{now[1]}' now: compare one of these with itself.",
+        )
 
 
 def _alike(

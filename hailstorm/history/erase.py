@@ -165,7 +165,7 @@ def erase(
     """
     head = ledger.newest()
     if step not in head.steps:
-        raise no_such_step(step, head, head)
+        raise no_such_step(step, head)
     if not is_folder(ledger.address):
         raise LedgerError(
             50,

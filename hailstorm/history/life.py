@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from hailstorm.columns import HASH
 from hailstorm.errors import UsageError
 from hailstorm.history.diff import DELETE, INSERT, UPDATE, beside_key
 from hailstorm.history.touched import changing, is_plain
@@ -21,6 +22,7 @@ from hailstorm.ledger.commit import Run
 from hailstorm.ledger.ledger import Ledger
 from hailstorm.ledger.live import Live
 from hailstorm.ledger.reader import Rows, State
+from hailstorm.ledger.renaming import called_at, called_now
 from hailstorm.ledger.runs import Hashes
 
 
@@ -46,24 +48,27 @@ class Life(Rows):
         """The changes, oldest first, as plain values."""
         live, known = Live(), dict[tuple[Any, ...], dict[str, Any]]()
         hashes: Hashes | None = None
+        newest = self.ledger.newest()
         for commit in self.ledger.commits():
             if self.until is not None and commit.commit > self.until:
                 return
-            runs = live.runs.get(self.step, ())
+            before_it = live
             live = live.after(commit)
-            shape = live.steps.get(self.step)
+            step = self._step_at(live, newest)
+            shape = live.steps.get(step)
             if shape is None:
                 continue
-            hashes = self._hashes(live) if hashes is None or commit.steps is not None else hashes
-            touched = [run for run in changing(commit, self.step, runs) if _may_hold(run.first, run.last, hashes)]
+            hashes = self._hashes(live, step) if hashes is None or commit.steps is not None else hashes
+            runs = before_it.runs.get(step, ())
+            touched = [run for run in changing(commit, step, runs) if _may_hold(run.first, run.last, hashes)]
             # A tick's own runs say at once whether the key is among them.
-            if is_plain(commit) and not any(self._holds(run, hashes) for run in touched):
+            if is_plain(commit) and not any(self._holds(step, run, hashes) for run in touched):
                 continue
             if not touched:
                 continue
             now = {
                 tuple(repr(row[name]) for name in shape.key): row
-                for row in State(self.ledger, live, self.step).of_keys(self.wanted).to_pylist()
+                for row in State(self.ledger, live, step).of_keys(self.wanted).to_pylist()
             }
             for key in [*known, *(key for key in now if key not in known)]:
                 before, after = known.get(key), now.get(key)
@@ -81,10 +86,16 @@ class Life(Rows):
                     }
             known = now
 
-    def _hashes(self, live: Live) -> Hashes:
-        found = State(self.ledger, live, self.step).hashes_of_keys(self.wanted)
+    def _step_at(self, live: Live, newest: Live) -> str:
+        """What the step was called then; nothing, if another one had its name."""
+        then = called_at(self.step, live, newest)
+        is_other = self.step in newest.steps and called_now(then, newest.called_then(live.commit)) != self.step
+        return "" if is_other else then
+
+    def _hashes(self, live: Live, step: str) -> Hashes:
+        found = State(self.ledger, live, step).hashes_of_keys(self.wanted)
         if found is None:
-            key = live.steps[self.step].key
+            key = live.steps[step].key
             missing = [name for name in key if name not in self.wanted] or key
             raise UsageError(
                 94,
@@ -93,8 +104,8 @@ class Life(Rows):
             )
         return found
 
-    def _holds(self, run: Run, hashes: Hashes) -> bool:
-        return bool(parts.rows_of_hashes(self.ledger.store, self.step, run, hashes).num_rows)
+    def _holds(self, step: str, run: Run, hashes: Hashes) -> bool:
+        return bool(parts.rows_of_hashes(self.ledger.cache, step, run, hashes, [HASH]).num_rows)
 
 
 def _may_hold(first: int, last: int, hashes: Hashes) -> bool:

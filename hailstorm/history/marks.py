@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-import pyarrow.parquet as pq
-
 from hailstorm.clock.clock import Clock
 from hailstorm.ledger.ledger import Ledger
 from hailstorm.ledger.packs import list_commits, ticks_name
@@ -62,6 +60,8 @@ def cuts(ledger: Ledger, after: int, until: int) -> tuple[Cut, ...]:
 
 
 def _read(ledger: Ledger, first: int, last: int, after: int, until: int) -> Iterator[Cut]:
+    import pyarrow.parquet as pq
+
     within = [("commit", ">", after), ("commit", "<=", until)]
     try:
         with ledger.store.open(ticks_name(first, last)) as source:

@@ -22,7 +22,8 @@ from hailstorm.history.moments import When, kept_moment
 from hailstorm.history.snapshots import NamedCommit, list_snapshots
 from hailstorm.ledger.ledger import Ledger
 from hailstorm.ledger.live import Live
-from hailstorm.ledger.reader import LedgerReader, State, no_such_step
+from hailstorm.ledger.reader import LedgerReader, State, state_of
+from hailstorm.ledger.renaming import called_at
 
 
 def open_ledger(path: str | Path) -> OpenLedger:
@@ -43,26 +44,24 @@ class OpenLedger(LedgerReader):
 
     def state(self, step: str, at: When = None, *, open: bool = False) -> State:
         """A step's state at a moment. `open`: of windows, those that can still grow."""
-        live = self.live(at)
-        if step not in live.steps:
-            raise no_such_step(step, live, self._ledger.newest())
-        return State(self._ledger, live, step, open)
+        return state_of(self._ledger, self.live(at), step, open)
 
     def diff(self, step: str, a: When, b: When = None) -> Diff:
         """What changed in a step from one moment to another."""
-        one, other = self.live(a), self.live(b)
-        refuse_unknown(step, one, other, self._ledger.newest())
-        return Diff(State(self._ledger, one, step), State(self._ledger, other, step))
+        newest = self._ledger.newest()
+        one, other = (State(self._ledger, live, called_at(step, live, newest)) for live in (self.live(a), self.live(b)))
+        refuse_unknown(step, one, other, newest)
+        return Diff(one, other)
 
     def life(self, step: str, until: When = None, **key: Any) -> Life:
         """What became of a key, commit by commit: `ledger.life("counts", word="rain")`."""
-        live = self.live(until)
-        types = self.state(step, until).key_types()
+        state = self.state(step, until)
+        types, columns = state.key_types(), state.live.steps[state.step].key
         wanted = {name: pa.array([value], types.get(name)) for name, value in key.items()}
-        if unknown := [name for name in key if name not in live.steps[step].key]:
-            known = ", ".join(live.steps[step].key)
+        if unknown := [name for name in key if name not in columns]:
+            known = ", ".join(columns)
             raise UsageError(7, f"'{unknown[0]}' is no key column of '{step}'", hint=f"Key columns: {known}.")
-        return Life(self._ledger, step, wanted, live.commit)
+        return Life(self._ledger, step, wanted, state.live.commit)
 
     def snapshots(self) -> list[NamedCommit]:
         """The snapshots, oldest commit first."""

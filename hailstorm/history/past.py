@@ -109,7 +109,8 @@ def refuse_unfit(topology: Topology, head: Live, stateful: Mapping[str, StepShap
             51,
             f"step '{step}' contains {count:,} records that the logs no longer have: a backfill would lose them",
             at=topology.step(step).at,
-            hint=f"To begin again without them all the same: hailstorm run APP --recompute {step}",
+            hint=f"If files have them: hailstorm backfill APP {step} --from-files PATH\n"
+            f"To begin again without them all the same: hailstorm run APP --recompute {step}",
         )
     for above in topology.only(past.steps).steps:
         name = above.name

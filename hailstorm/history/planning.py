@@ -107,7 +107,7 @@ class _Planning:
     def _of_added(self, name: str) -> str:
         if isinstance(self.topology.step(name), Sink):
             return "a sink of a table gets the whole table first; one of a stream starts from now"
-        return "it starts from now" if name in self.plan.stateful else ""
+        return self.found.beginning(name) if name in self.plan.stateful else ""
 
     def _of_changed(self, name: str) -> tuple[bool, str]:
         found = self.found
@@ -133,7 +133,7 @@ class _Planning:
 
     def _past(self, name: str) -> Iterator[Choice]:
         if name in self.plan.stateful and self.ledger.head.commit:
-            yield Choice("", "it starts from now")
+            yield Choice("", self.found.beginning(name))
             yield from self._second_run("--backfill", name, lose=False)
 
     def _second_run(self, option: str, name: str, lose: bool) -> Iterator[Choice]:

@@ -17,7 +17,7 @@ from hailstorm.history.cut import depends_on_cut
 from hailstorm.history.moments import Moment
 from hailstorm.history.rerun import Tell, rerun, silent
 from hailstorm.ledger.ledger import Ledger
-from hailstorm.ledger.reader import State, no_such_step
+from hailstorm.ledger.reader import State, state_of
 from hailstorm.ledger.renaming import called_now
 from hailstorm.topology.topology import Topology
 
@@ -32,12 +32,11 @@ def state_at(
     not known any more.
     """
     base = moment.base
-    if step not in base.steps:
-        raise no_such_step(step, base, ledger.newest())
+    state = state_of(ledger, base, step)
     if moment.is_kept:
-        yield State(ledger, base, step)
+        yield state
         return
-    step = called_now(step, ledger.newest().called_then(base.commit))
+    step = called_now(state.step, ledger.newest().called_then(base.commit))
     part = topology.only([step])
     why = depends_on_cut(part, ledger.newest()).get(step)
     if why and not is_cut_known(ledger, moment):

@@ -13,33 +13,39 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+import msgspec
+
 from hailstorm.ledger.commit import Commit, Run, StateChange, stamp_of
 from hailstorm.ledger.ledger import Ledger
 from hailstorm.ledger.live import Live
 from hailstorm.ledger.reader import State
 
 _PLAIN = frozenset({"tick", "compact", "retry", "resend", "discard"})
-_FEW_ROWS = 50_000  # so many are read faster than the commits between
+_ROWS_OF_A_COMMIT = 100  # so many are looked up in the time that a commit is read
 _MANY_COMMITS = 20_000
 
 
-def touched_runs(step: str, one: State, other: State) -> list[tuple[Ledger, Run]]:
-    """Runs that hold every key whose row differs between two states, and few others, each with where it is.
+def touched_runs(one: State, other: State) -> list[tuple[State, Run]]:
+    """Runs that hold every key whose row differs between two states, and few others, each with the state that has it.
 
     A state that was run again (state_at.py) is in a ledger of its own, which shares the runs of its base by their ids.
+    A step that was renamed in between has links to the same files, of which all but the ids is the same.
     """
-    here, there = ({run.id: run for run in state.live.runs.get(step, ())} for state in (one, other))
+    renamed = one.step != other.step
+    here, there = (
+        {_file(run) if renamed else run.id: run for run in state.live.runs.get(state.step, ())}
+        for state in (one, other)
+    )
     apart = [
-        *((one.ledger, run) for id_, run in here.items() if id_ not in there),
-        *((other.ledger, run) for id_, run in there.items() if id_ not in here),
+        *((one, run) for file, run in here.items() if file not in there),
+        *((other, run) for file, run in there.items() if file not in here),
     ]
     rows = sum(run.rows for _, run in apart)
-    ledger = one.ledger
-    far = abs(one.live.commit - other.live.commit) > _MANY_COMMITS
-    if rows <= _FEW_ROWS or far or ledger is not other.ledger:
+    between = abs(one.live.commit - other.live.commit)
+    if rows <= between * _ROWS_OF_A_COMMIT or between > _MANY_COMMITS or renamed or one.ledger is not other.ledger:
         return apart
-    told = _told(ledger, step, *sorted((one.live, other.live), key=lambda live: live.commit))
-    return apart if told is None or _rows(told) >= rows else [(ledger, run) for run in told]
+    told = _told(one.ledger, one.step, *sorted((one.live, other.live), key=lambda live: live.commit))
+    return apart if told is None or _rows(told) >= rows else [(one, run) for run in told]
 
 
 def _told(ledger: Ledger, step: str, earlier: Live, later: Live) -> list[Run] | None:
@@ -78,6 +84,11 @@ def is_fresh(run: Run) -> bool:
     """Whether it holds the new rows of one commit; a merged run was written for a later commit than its rows are of."""
     stamp = stamp_of(run.id)
     return stamp is not None and stamp.commit == run.seq
+
+
+def _file(run: Run) -> Run:
+    """What a run is, whatever it is called. Of one without checksums only its name says that."""
+    return run if run.sums is None else msgspec.structs.replace(run, id="")
 
 
 def _rows(runs: Iterable[Run]) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import mmap
 import shutil
 import threading
 import time
@@ -113,6 +114,7 @@ class OpenRun:
 class RunCache:
     def __init__(self, store: Store, folder: Path) -> None:
         self.store, self.folder, self._name = store, folder, str(folder)
+        self._trusted = ""  # the boot of which its copies are
 
     @cached_property
     def address(self) -> str:
@@ -155,8 +157,10 @@ class RunCache:
         """The run, if there is a copy of it that can be trusted. For readers: nothing is written or kept open."""
         if not self._is_of_this_boot():
             return None
-        table = self._mapped(self.path(step, run.id))
-        return None if table is None else OpenRun.of(table)
+        try:
+            return OpenRun.of(_seen_in(self.path(step, run.id)))
+        except (OSError, ValueError):  # there is none, or it is torn
+            return None
 
     def put(self, step: str, run_id: str, table: pa.Table) -> None:
         """Copy a run's rows into the cache. Not synced: a copy that a crash tears is made again."""
@@ -187,9 +191,12 @@ class RunCache:
             (self.folder / "boot").write_text(_boot())
 
     def _is_of_this_boot(self) -> bool:
-        # Without /proc nobody knows: then no copy is trusted.
-        mark = self.folder / "boot"
-        return bool(boot := _boot()) and mark.exists() and mark.read_text() == boot
+        # Without /proc nobody knows: then no copy is trusted. What was found to be so stays so.
+        boot = _boot()
+        if boot and boot != self._trusted:
+            with contextlib.suppress(FileNotFoundError):
+                self._trusted = (self.folder / "boot").read_text()
+        return bool(boot) and boot == self._trusted
 
     def clear_scratch(self) -> None:
         """What a run that was killed left between its waves. Only the run that holds the ledger may do that."""
@@ -211,7 +218,10 @@ class RunCache:
 
 
 def _boot() -> str:
-    return _BOOT_ID.read_text() if _BOOT_ID.exists() else ""
+    try:
+        return _BOOT_ID.read_text()
+    except FileNotFoundError:
+        return ""
 
 
 @functools.cache
@@ -238,6 +248,13 @@ def write_arrow(table: pa.Table, path: Path) -> None:
 def read_arrow(path: Path) -> pa.Table:
     with pa.memory_map(str(path)) as source:
         return pa.ipc.open_file(source).read_all()
+
+
+def _seen_in(path: Path) -> pa.Table:
+    """As `read_arrow`, for those who look at a few rows: Arrow's own maps ask the system for all of the file."""
+    with path.open("rb") as file:
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    return pa.ipc.open_file(pa.BufferReader(pa.py_buffer(mapped))).read_all()
 
 
 _next_tidying: dict[str, float] = {}  # by cache

@@ -271,13 +271,18 @@ def unsealed(data: bytes, kind: type[_Struct], name: str) -> _Struct:
         raise damaged(name, error) from error
 
 
+class _Head(msgspec.Struct):
+    """Of any file that has a format, that alone."""
+
+    format: Any = None
+
+
 def _refuse_other_format(data: bytes, name: str) -> None:
     """A ledger that another Hailstorm wrote is refused before anything of it is misunderstood."""
     try:
-        head = msgspec.json.decode(data, type=dict[str, Any])
+        found = msgspec.json.decode(data, type=_Head).format
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise damaged(name, error) from error
-    found = head.get("format")
     if isinstance(found, int) and found < FORMAT:
         raise LedgerError(
             30,

@@ -32,6 +32,8 @@ def one_chunk(column: Any) -> pa.Array:
 
 
 def _equal(new: pa.Array, old: pa.Array) -> _Flags:
+    if not (new.null_count or old.null_count or pa.types.is_nested(new.type) or pa.types.is_null(new.type)):
+        return _equal_plain(new, old)
     there, also = flags(new.is_valid()), flags(old.is_valid())
     both = there & also
     if pa.types.is_nested(new.type):
@@ -47,7 +49,7 @@ def _equal_plain(new: pa.Array, old: pa.Array) -> _Flags:
     same = pc.equal(new, old)
     if pa.types.is_floating(new.type):
         same = pc.or_(same, pc.and_(pc.is_nan(new), pc.is_nan(old)))
-    return flags(pc.fill_null(same, False))
+    return flags(pc.fill_null(same, False) if same.null_count else same)
 
 
 def _equal_nested(new: pa.Array, old: pa.Array, both: _Flags) -> _Flags:

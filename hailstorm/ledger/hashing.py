@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from hailstorm.ledger.arrays import integers
+from hailstorm.ledger.arrays import cast, integers
 
 Words = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
@@ -74,15 +74,15 @@ def _hash_column(column: pa.Array, seeds: Words) -> Words:
     if pa.types.is_string(type_) or pa.types.is_binary(type_):
         return _hash_bytes(column, seeds)
     if pa.types.is_timestamp(type_):
-        return _hash_longs(_numbers(column.cast(pa.timestamp("us", type_.tz)).cast(pa.int64())), seeds)
+        return _hash_longs(_numbers(cast(cast(column, pa.timestamp("us", type_.tz)), pa.int64())), seeds)
     if pa.types.is_int64(type_):
         return _hash_longs(_numbers(column), seeds)
-    return _hash_ints(_numbers(column.cast(pa.int32())), seeds)
+    return _hash_ints(_numbers(cast(column, pa.int32())), seeds)
 
 
 def _numbers(column: pa.Array) -> npt.NDArray[np.int64]:
     filled = column.fill_null(0) if column.null_count else column
-    return integers(filled.cast(pa.int64()))
+    return integers(cast(filled, pa.int64()))
 
 
 def _rotated(words: Words, bits: int) -> Words:

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from hailstorm.columns import BUCKET, DELETED, EVENT_TIME, HASH, HIDDEN, KIND, OLD, PANE, UPDATED, WINDOW_START
 from hailstorm.ledger.cache import OpenRun
+from hailstorm.ledger.commit import Run
 from hailstorm.ledger.equality import equal_values, one_chunk
 from hailstorm.ledger.lookup import Matches, Members, all_members, look_up, numbered_members, range_of
 from hailstorm.ledger.runs import buckets_of, hashes_of, is_sorted, merge_runs, sort_by_hash
@@ -57,10 +58,19 @@ class KeyedState:
 
     `runs` are the live ones, newest first; `write_run` takes a sorted table. A run that this tick has written is not
     among them: a stage that asks twice gets the same answer.
+
+    A run is opened when rows are asked for that it may hold: a machine whose tasks own some ranges of hashes has
+    copies of the runs of these ranges, and of no others.
     """
 
-    def __init__(self, layout: Layout, runs: Sequence[OpenRun], write_run: Callable[[str, pa.Table], object]) -> None:
-        self._layout, self._runs, self._write_run = layout, runs, write_run
+    def __init__(
+        self,
+        layout: Layout,
+        runs: Sequence[Run],
+        open_run: Callable[[str, Run], OpenRun],
+        write_run: Callable[[str, pa.Table], object],
+    ) -> None:
+        self._layout, self._runs, self._open_run, self._write_run = layout, runs, open_run, write_run
 
     @property
     def is_empty(self) -> bool:
@@ -72,14 +82,14 @@ class KeyedState:
 
         Rows of `also`, sorted by hash with one row per key, count as newer: what this tick has written.
         """
-        return look_up(rows, self._layout.key, [*map(OpenRun.of, also), *self._runs], self._layout.moment)
+        return look_up(rows, self._layout.key, [*map(OpenRun.of, also), *self._opened(rows)], self._layout.moment)
 
     def members(self, groups: pa.Table, by: Sequence[str], also: Sequence[pa.Table] = ()) -> pa.Table | None:
         """Every live row of these groups; None when nothing was ever written.
 
         `groups` are sorted by hash and hold the columns `by`. Rows of `also`, sorted by hash, count as newer.
         """
-        found = [*also, *all_members(np.unique(hashes_of(groups)), self._runs)]
+        found = [*also, *all_members(np.unique(hashes_of(groups)), self._opened(groups))]
         if not found:
             return None
         rows = merge_runs(found, self._layout.key, drop_deleted=True)
@@ -89,17 +99,29 @@ class KeyedState:
     def numbered(self, groups: pa.Table, by: Sequence[str], number: str) -> Members:
         """Every live row of these groups, by group and `number`: a column of integers that with `by` is the key.
         `groups` are sorted by hash and have one row each."""
-        return numbered_members(groups, by, number, self._runs)
+        return numbered_members(groups, by, number, self._opened(groups))
 
     def due(self, after: int, until: int) -> pa.Table | None:
         """The rows of an agenda that are due in (after, until], in microseconds, in order of time."""
-        found = [rows for run in self._runs if (rows := range_of(run, after, until)).num_rows]
+        found = [rows for run in self._between(after + 1, until) if (rows := range_of(run, after, until)).num_rows]
         return merge_runs(found, self._layout.key, drop_deleted=True) if found else None
 
-    def everything(self) -> pa.Table | None:
-        """Every live row. For states that are small by nature, and for whoever has to see all of one."""
-        tables = [run.table for run in self._runs]
+    def everything(self, also: Sequence[pa.Table] = ()) -> pa.Table | None:
+        """Every live row. For states that are small by nature, and for whoever has to see all of one.
+
+        Rows of `also`, sorted by hash, count as newer.
+        """
+        tables = [*also, *(self._open_run(self._layout.table, run).table for run in self._runs)]
         return merge_runs(tables, self._layout.key, drop_deleted=True) if tables else None
+
+    def _opened(self, rows: pa.Table) -> list[OpenRun]:
+        """The runs that may hold something of these rows, newest first."""
+        hashes = hashes_of(rows)
+        return self._between(int(hashes.min()), int(hashes.max())) if len(hashes) else []
+
+    def _between(self, first: int, last: int) -> list[OpenRun]:
+        wanted = (run for run in self._runs if run.first <= last and run.last >= first)
+        return [self._open_run(self._layout.table, run) for run in wanted]
 
     def write(self, columns: Mapping[str, Any], updated: Any, deleted: Any = None) -> pa.Table:
         """Write rows: `_hash`, the key and what else is to be remembered. The rows as they are in the run.

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 LETTER = pa.schema(
     [
@@ -40,6 +39,8 @@ def with_rows(letters: pa.Table, rows: pa.Table) -> pa.Table:
 
 def encode_rejected(sink_name: str, letters: Sequence[tuple[str, bytes]], rows: pa.Table) -> bytes:
     """A Parquet file of (reason, content) and row; what leaves a topology may come from many records: none is named."""
+    import pyarrow.parquet as pq
+
     table = pa.Table.from_pylist(
         [{"step": sink_name, "reason": reason, "raw": raw} for reason, raw in letters], schema=LETTER
     )

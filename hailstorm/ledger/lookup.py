@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from hailstorm.columns import DELETED
-from hailstorm.ledger.arrays import integers, numbers
+from hailstorm.ledger.arrays import flags_at, integers, numbers, taken
 from hailstorm.ledger.cache import Moments, OpenRun
 from hailstorm.ledger.runs import Hashes, Positions, equal_keys, hashes_of
 
@@ -59,10 +60,10 @@ def _taken(run: OpenRun, name: str, type_: pa.DataType, places: Positions) -> pa
         return pa.nulls(len(places), type_)  # a monoid that was added to the fold after this run was written
     column = run.table.column(name)
     if len(places) == len(column) and (places[1:] > places[:-1]).all():  # all of it
-        taken = column.combine_chunks()
+        found = column.combine_chunks()
     else:
-        taken = column.take(pa.array(places)).combine_chunks()
-    return taken if taken.type == type_ else taken.cast(type_)
+        found = column.take(pa.array(places)).combine_chunks()
+    return found if found.type == type_ else found.cast(type_)
 
 
 def look_up(rows: pa.Table, key: Sequence[str], runs: Iterable[OpenRun], moment: str | None = None) -> Matches:
@@ -87,11 +88,16 @@ def look_up(rows: pa.Table, key: Sequence[str], runs: Iterable[OpenRun], moment:
             continue
         is_open[wanted] = False
         open_ = np.flatnonzero(is_open)
-        deleted = run.table.column(DELETED).take(pa.array(places)).to_numpy()
+        deleted = _deleted_at(run, places)
         if deleted.any():
             wanted, places = wanted[~deleted], places[~deleted]
         parts.append((run, places, wanted))
     return Matches(rows.num_rows, tuple(parts))
+
+
+def _deleted_at(run: OpenRun, places: Positions) -> npt.NDArray[np.bool_]:
+    column = run.table.column(DELETED)
+    return flags_at(column.chunk(0) if column.num_chunks == 1 else column.combine_chunks(), places)
 
 
 def _held_by(run: OpenRun, column: str, moments: Moments, rows: Positions) -> Positions:
@@ -150,12 +156,15 @@ def all_members(hashes: Hashes, runs: Iterable[OpenRun]) -> list[pa.Table]:
     """Every row that has one of these (sorted, distinct) hashes, a table per run, in the order of the runs."""
     found = []
     for run in runs:
-        left = np.searchsorted(run.hashes, hashes, side="left")
-        right = np.searchsorted(run.hashes, hashes, side="right")
-        counts = right - left
-        if counts.any():
-            places = np.repeat(left - np.concatenate(([0], np.cumsum(counts)[:-1])), counts) + np.arange(counts.sum())
-            found.append(run.table.take(pa.array(places)))
+        if not len(run.hashes):
+            continue
+        first = np.searchsorted(run.hashes, hashes)
+        there = np.flatnonzero(run.hashes[np.minimum(first, len(run.hashes) - 1)] == hashes)
+        if len(there):
+            first = first[there]
+            counts = np.searchsorted(run.hashes, hashes[there], side="right") - first
+            places = np.repeat(first - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
+            found.append(taken(run.table, places))
     return found
 
 
@@ -176,8 +185,8 @@ class Members:
         """A column of these rows, or of some of them."""
         if not self.parts:
             return pa.nulls(0, type_)
-        taken = pa.concat_arrays([_taken(run, name, type_, places) for run, places in self.parts])
-        return taken.take(numbers(self.chosen if rows is None else self.chosen[rows]))
+        found = pa.concat_arrays([_taken(run, name, type_, places) for run, places in self.parts])
+        return found.take(numbers(self.chosen if rows is None else self.chosen[rows]))
 
 
 _NONE = np.zeros(0, dtype=np.int64)

@@ -19,7 +19,6 @@ from datetime import datetime
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from hailstorm.ledger.commit import Commit, commit_name, decode, encode
 from hailstorm.ledger.live import Live
@@ -127,6 +126,8 @@ def pack_bytes(base: Live, commits: Sequence[Commit]) -> bytes:
         ],
         schema=_SCHEMA,
     )
+    import pyarrow.parquet as pq
+
     sink = pa.BufferOutputStream()
     options = {"compression": "zstd", "use_dictionary": False, "write_page_checksum": True}
     pq.write_table(table, sink, row_group_size=GROUP, **options)
@@ -219,6 +220,8 @@ def write_ticks(store: Store, table: pa.Table) -> str | None:
     """The name of the file; None when there is nothing to write."""
     if not table.num_rows:
         return None
+    import pyarrow.parquet as pq
+
     numbers = table["commit"]
     name = ticks_name(numbers[0].as_py(), numbers[-1].as_py())
     packed = dict.fromkeys(table.column_names, "DELTA_BINARY_PACKED")

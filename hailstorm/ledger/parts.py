@@ -2,89 +2,211 @@
 
 Runs are sorted by `_hash`, and every row group of their files says which hashes it holds. So one key of ten million
 costs one or two row groups per run that may hold it. `reader.py` is the caller.
+
+Whoever has a ledger open asks of the same runs again. So small runs are kept in memory, and the footers of large ones,
+as far as `KEPT_BYTES` go and as long as the file is the one that was read: an erasure puts another in its place.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from hailstorm.columns import HASH
-from hailstorm.ledger.arrays import numbers
+from hailstorm.ledger.cache import OpenRun, RunCache
 from hailstorm.ledger.commit import Run
-from hailstorm.ledger.runs import Hashes, Positions, hashes_of, run_name
+from hailstorm.ledger.lookup import all_members
+from hailstorm.ledger.runs import Hashes, hashes_of, run_name
 from hailstorm.ledger.stores.store import Store, open_parquet
 from hailstorm.ledger.sums import Reading
 
-# Given the hashes of a row group: the places of the rows that are wanted.
-Choice = Callable[[Hashes], Positions]
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
+KEPT_BYTES = 32 << 20
+SMALL_BYTES = 1 << 18  # of a file: then all of it is read as fast as a part
+_GROUP_BYTES = 2_000  # about what a footer takes for each row group
 
 
-def rows_of_hashes(store: Store, step: str, run: Run, hashes: Hashes) -> pa.Table:
-    """All rows of a run that have one of these (sorted, distinct) hashes."""
+@dataclass(frozen=True)
+class _Footer:
+    """Where everything is in a large run: which hashes each row group holds."""
 
-    def places(held: Hashes) -> Positions:
-        left, right = (np.searchsorted(held, hashes, side=side) for side in ("left", "right"))
-        return np.concatenate([np.arange(a, b) for a, b in zip(left, right, strict=True)] or [np.arange(0)])
+    metadata: pq.FileMetaData
+    firsts: Hashes
+    lasts: Hashes
 
-    return _chosen(store, step, run, hashes, places)
+    @staticmethod
+    def of(file: pq.ParquetFile) -> _Footer:
+        found = file.metadata
+        column = next(i for i in range(found.num_columns) if found.schema.column(i).path == HASH)
+        held = [found.row_group(group).column(column).statistics for group in range(found.num_row_groups)]
+        firsts = [-(2**63) if one is None else one.min for one in held]
+        lasts = [2**63 - 1 if one is None else one.max for one in held]
+        return _Footer(found, np.array(firsts, dtype=np.int64), np.array(lasts, dtype=np.int64))
 
-
-def rows_of_range(store: Store, step: str, run: Run, first: int, last: int) -> pa.Table:
-    """The rows of a run whose hashes are from `first` to `last`, both included."""
-
-    def places(held: Hashes) -> Positions:
-        return np.arange(np.searchsorted(held, first, side="left"), np.searchsorted(held, last, side="right"))
-
-    return _chosen(store, step, run, np.array([first, last]), places, is_range=True)
-
-
-def hashes_of_range(store: Store, step: str, run: Run, first: int, last: int) -> Hashes:
-    """The hashes of a run from `first` to `last`, both included. Only their column is read."""
-    with _opened(store, step, run) as file:
-        groups = [group for group, low, high in _groups(file) if first <= high and low <= last]
-        held = hashes_of(file.read_row_groups(groups, columns=[HASH]).combine_chunks())
-    return held[np.searchsorted(held, first, side="left") : np.searchsorted(held, last, side="right")]
+    def groups(self, first: int, last: int) -> list[int]:
+        """The row groups that may hold hashes from `first` to `last`, both included."""
+        return [int(group) for group in np.flatnonzero((self.firsts <= last) & (first <= self.lasts))]
 
 
-def columns_of(store: Store, step: str, run: Run) -> pa.Schema:
-    """The columns of a run and their types."""
-    with _opened(store, step, run) as file:
-        return file.schema_arrow
-
-
-def _chosen(store: Store, step: str, run: Run, hashes: Hashes, places: Choice, is_range: bool = False) -> pa.Table:
-    with _opened(store, step, run) as file:
-        found = [file.read_row_groups([])]
-        for group, first, last in _groups(file):
-            # A range touches a group as an interval does; single hashes must lie in it.
-            if is_range:
-                touches = hashes[0] <= last and first <= hashes[1]
-            else:
-                touches = np.searchsorted(hashes, first) < np.searchsorted(hashes, last, side="right")
-            if not touches:
-                continue
-            wanted = places(hashes_of(file.read_row_group(group, columns=[HASH])))
-            if len(wanted):
-                found.append(file.read_row_group(group).take(numbers(wanted)))
+def rows_of_hashes(cache: RunCache, step: str, run: Run, hashes: Hashes, columns: Sequence[str]) -> pa.Table:
+    """All rows of a run that have one of these (sorted, distinct) hashes, with those of these columns that it has."""
+    if run.bytes <= SMALL_BYTES:
+        return _members(_whole(cache, step, run), hashes, columns)
+    # A copy in the cache is as good as the run, and a search in it costs a few pages.
+    copy = cache.copy_of(step, run)
+    if copy is not None:
+        return _members(copy, hashes, columns)
+    with _opened(cache.store, step, run) as (file, footer):
+        found = [_shown(file.schema_arrow.empty_table(), columns)]
+        for group in footer.groups(int(hashes[0]), int(hashes[-1])) if len(hashes) else ():
+            begin = np.searchsorted(hashes, footer.firsts[group], side="left")
+            asked = hashes[begin : np.searchsorted(hashes, footer.lasts[group], side="right")]
+            # Of a few hashes, most groups hold none, and those that might hold one are asked for their hashes first.
+            many = len(asked) > _FEW
+            if len(asked) and (many or _holds(file, group, asked)):
+                rows = file.read_row_group(group, columns=list(columns), use_threads=many)
+                found.append(_members(OpenRun.of(rows), asked, columns))
         return pa.concat_tables(found)
 
 
-def _groups(file: pq.ParquetFile) -> Iterator[tuple[int, int, int]]:
-    """The row groups, each with its lowest and highest hash."""
-    for number in range(file.num_row_groups):
-        group = file.metadata.row_group(number)
-        column = next(i for i in range(group.num_columns) if group.column(i).path_in_schema == HASH)
-        held = group.column(column).statistics
-        yield (number, -(2**63), 2**63 - 1) if held is None else (number, held.min, held.max)
+def rows_of_range(cache: RunCache, step: str, run: Run, first: int, last: int, columns: Sequence[str]) -> pa.Table:
+    """The rows of a run whose hashes are from `first` to `last`, both included, with those of these columns that it
+    has."""
+    with _opened(cache.store, step, run) as (file, footer):
+        found = [_shown(file.schema_arrow.empty_table(), columns)]
+        for group in footer.groups(first, last):
+            rows = _shown(file.read_row_group(group, columns=list(columns)), columns)
+            within = _range(hashes_of(rows), first, last)
+            found.append(rows.slice(within.start, within.stop - within.start))
+        return pa.concat_tables(found)
+
+
+def hashes_of_range(cache: RunCache, step: str, run: Run, first: int, last: int) -> Hashes:
+    """The hashes of a run from `first` to `last`, both included. Only their column is read."""
+    if run.bytes <= SMALL_BYTES:
+        held = _whole(cache, step, run).hashes
+    else:
+        with _opened(cache.store, step, run) as (file, footer):
+            held = hashes_of(file.read_row_groups(footer.groups(first, last), columns=[HASH]).combine_chunks())
+    return held[_range(held, first, last)]
+
+
+def columns_of(cache: RunCache, step: str, run: Run) -> pa.Schema:
+    """The columns of a run and their types."""
+    if run.bytes <= SMALL_BYTES:
+        return _whole(cache, step, run).table.schema
+    with _opened(cache.store, step, run) as (file, _):
+        return file.schema_arrow
+
+
+_FEW = 4  # hashes
+_NEAR = 4_096  # rows: further than that, few hashes of ten million are from where they are expected
+
+
+def _holds(file: pq.ParquetFile, group: int, hashes: Hashes) -> bool:
+    held = hashes_of(file.read_row_group(group, columns=[HASH], use_threads=False))
+    places = np.searchsorted(held, hashes)
+    return bool((held[np.minimum(places, len(held) - 1)] == hashes).any())
+
+
+def _members(run: OpenRun, hashes: Hashes, columns: Sequence[str]) -> pa.Table:
+    rows = replace(run, table=_shown(run.table, columns))
+    if len(hashes) > _FEW:
+        found = all_members(hashes, [rows])
+    else:
+        each = (hashes[place : place + 1] for place in range(len(hashes)))
+        found = [members for one in each for members in all_members(one, [_around(rows, int(one[0]))])]
+    # Not an empty slice of it: that would keep a copy mapped.
+    return pa.concat_tables([rows.table.schema.empty_table(), *found])
+
+
+def _shown(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
+    """Those of these columns that there are, in this order: files may have another one."""
+    there = set(rows.column_names)
+    return rows.select([name for name in columns if name in there])
+
+
+def _around(run: OpenRun, hash_: int) -> OpenRun:
+    """A part of a run that has all its rows of a hash. Hashes are spread evenly, so it is known where about they must
+    be; a search that begins in the middle touches many more pages, of a copy that may not be in memory."""
+    count = len(run.hashes)
+    if not run.first <= hash_ <= run.last:
+        return replace(run, table=run.table.slice(0, 0), hashes=run.hashes[:0])
+    place = (hash_ - run.first) * (count - 1) // max(1, run.last - run.first)
+    low, high, step = max(0, place - _NEAR), min(count, place + _NEAR), _NEAR
+    while low > 0 and run.hashes[low - 1] >= hash_:
+        low, step = max(0, low - step), 2 * step
+    while high < count and run.hashes[high] <= hash_:
+        high, step = min(count, high + step), 2 * step
+    return replace(run, table=run.table.slice(low, high - low), hashes=run.hashes[low:high])
+
+
+def _range(held: Hashes, first: int, last: int) -> slice:
+    return slice(int(np.searchsorted(held, first, side="left")), int(np.searchsorted(held, last, side="right")))
 
 
 @contextlib.contextmanager
-def _opened(store: Store, step: str, run: Run) -> Iterator[pq.ParquetFile]:
+def _opened(store: Store, step: str, run: Run) -> Iterator[tuple[pq.ParquetFile, _Footer]]:
     name = run_name(step, run.id)
-    with open_parquet(store, name, run.sums) as file, Reading(name):
-        yield file
+    file_ = store.identity(name)
+    known = _kept.get(store, name, file_)
+    footer = known if isinstance(known, _Footer) else None
+    with open_parquet(store, name, run.sums, footer and footer.metadata) as file, Reading(name):
+        if footer is None:
+            footer = _Footer.of(file)
+            _kept.put(store, name, file_, footer, len(footer.firsts) * _GROUP_BYTES)
+        yield file, footer
+
+
+def _whole(cache: RunCache, step: str, run: Run) -> OpenRun:
+    name = run_name(step, run.id)
+    file = cache.store.identity(name)
+    known = _kept.get(cache.store, name, file)
+    if isinstance(known, OpenRun):
+        return known
+    rows = cache.copy_of(step, run)
+    if rows is None:
+        with open_parquet(cache.store, name, run.sums, whole=True) as opened, Reading(name):
+            rows = OpenRun.of(opened.read(use_threads=False).combine_chunks())
+    _kept.put(cache.store, name, file, rows, rows.table.nbytes)
+    return rows
+
+
+class _Kept:
+    """What this process has read of runs, the last that was asked for at the end."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._held: OrderedDict[tuple[str, str], tuple[object, OpenRun | _Footer, int]] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, store: Store, name: str, file: object) -> OpenRun | _Footer | None:
+        """What was read of this very file."""
+        with self._lock:
+            found = self._held.get((store.address, name))
+            if found is None or file is None or found[0] != file:
+                return None
+            self._held.move_to_end((store.address, name))
+            return found[1]
+
+    def put(self, store: Store, name: str, file: object, read: OpenRun | _Footer, size: int) -> None:
+        """`file` is what it was before it was read: whoever replaces it meanwhile makes this entry useless."""
+        with self._lock:
+            _, _, replaced = self._held.pop((store.address, name), (None, None, 0))
+            self._held[store.address, name] = file, read, size
+            self._bytes += size - replaced
+            while self._bytes > KEPT_BYTES:
+                _, (_, _, gone) = self._held.popitem(last=False)
+                self._bytes -= gone
+
+
+_kept = _Kept()

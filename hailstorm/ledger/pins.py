@@ -39,7 +39,8 @@ def pinned(store: Store, commit: int) -> Iterator[None]:
     """Hold a commit meanwhile. Who cannot write here reads without: young commits stay for a while in any case."""
     name = f"{_PINS}/{uuid.uuid4().hex}.json"
     try:
-        store.put(name, msgspec.json.encode(Pin(commit, time.time() + LIMIT_SECONDS)))
+        pin = msgspec.json.encode(Pin(commit, time.time() + LIMIT_SECONDS))
+        store.write(name, lambda sink: sink.write(pin), synced=False)  # a power cut takes the reader, too
     except OSError:
         yield
         return

@@ -19,22 +19,20 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from hailstorm.columns import HASH, WINDOW_END
+from hailstorm.columns import DELETED, HASH, WINDOW_END
 from hailstorm.errors import LedgerError, suggestion
 from hailstorm.ledger import parts
-from hailstorm.ledger.arrays import numbers
+from hailstorm.ledger.arrays import among, distinct, taken, there, where
 from hailstorm.ledger.commit import Commit, Run, StepShape
 from hailstorm.ledger.cursors import SinkRecord
 from hailstorm.ledger.hashing import can_hash, hash_columns
 from hailstorm.ledger.ledger import Ledger
 from hailstorm.ledger.letters import LETTER
 from hailstorm.ledger.live import Live
-from hailstorm.ledger.lookup import all_members
+from hailstorm.ledger.renaming import called_at
 from hailstorm.ledger.runs import Hashes, merge_runs, run_name
 from hailstorm.ledger.stores.store import read_table
-from hailstorm.topology.picture import html_table
 
 SHOWN = 20  # rows of a state in a notebook
 
@@ -74,10 +72,7 @@ class LedgerReader:
 
     def state(self, step: str, at: int | None = None, *, open: bool = False) -> State:
         """A step's state at the newest commit, or at an earlier one. `open`: of windows, those that can still grow."""
-        live = self.live(at)
-        if step not in live.steps:
-            raise no_such_step(step, live, self.live())
-        return State(self._ledger, live, step, open)
+        return state_of(self._ledger, self.live(at), step, open)
 
     def errors(self) -> pa.Table:
         """Dead letters that were not retried, oldest first, and then the rows that sinks rejected."""
@@ -91,6 +86,8 @@ class LedgerReader:
         return sum(table.num_rows for table in self._ledger.rejected())
 
     def _repr_html_(self) -> str:
+        from hailstorm.topology.picture import html_table
+
         live, head = self.live(), self._ledger.head
         rows = [(name, shape.kind, ", ".join(shape.key), ", ".join(shape.values)) for name, shape in live.steps.items()]
         caption = f"ledger {self._ledger.address}: commit {head.commit} of {head.at}"
@@ -146,7 +143,7 @@ class State(Rows):
     def key_types(self) -> dict[str, pa.DataType]:
         """The key columns and their types; empty when nothing was ever written."""
         runs = self.live.runs.get(self.step, ())
-        columns = parts.columns_of(self.ledger.store, self.step, runs[-1]) if runs else pa.schema([])
+        columns = parts.columns_of(self.ledger.cache, self.step, runs[-1]) if runs else pa.schema([])
         return {name: columns.field(name).type for name in self._key if name in columns.names}
 
     def of_keys(self, wanted: Mapping[str, pa.Array]) -> pa.Table:
@@ -167,12 +164,15 @@ class State(Rows):
             return None
         counts = [len(wanted[name]) for name in hashed]
         places = np.indices(counts)
-        columns = [wanted[name].take(numbers(at.ravel())) for name, at in zip(hashed, places, strict=True)]
-        return np.unique(hash_columns(columns, math.prod(counts)))
+        columns = [taken(wanted[name], at.ravel()) for name, at in zip(hashed, places, strict=True)]
+        return distinct(hash_columns(columns, math.prod(counts)))
 
-    def of_hashes(self, hashes: Hashes) -> pa.Table | None:
-        """The rows that people see whose key has one of these (sorted, distinct) hashes, with hidden columns."""
-        rows = self._of_hashes(hashes)
+    def of_hashes(self, hashes: Hashes, known: dict[str, pa.Table] | None = None) -> pa.Table | None:
+        """The rows that people see whose key has one of these (sorted, distinct) hashes, with that column.
+
+        `known` is what runs, by their ids, hold of these hashes: two moments share most of theirs.
+        """
+        rows = self._of_hashes(hashes, known)
         return None if rows is None else self._visible(rows)
 
     def pieces(self) -> Iterator[pa.Table]:
@@ -191,6 +191,8 @@ class State(Rows):
         return None if rows is None else self._shown(rows, HASH)
 
     def _repr_html_(self) -> str:
+        from hailstorm.topology.picture import html_table
+
         rows = self.arrow()
         few = rows.slice(0, SHOWN).to_pylist()
         caption = f"{self.step} at commit {self.live.commit}: {rows.num_rows:,} rows"
@@ -215,20 +217,25 @@ class State(Rows):
 
     def _of_range(self, first: int, last: int) -> pa.Table | None:
         def read(run: Run) -> pa.Table:
-            return parts.rows_of_range(self.ledger.store, self.step, run, first, last)
+            return parts.rows_of_range(self.ledger.cache, self.step, run, first, last, self._read)
 
         return self._merged(read, first, last)
 
-    def _of_hashes(self, hashes: Hashes) -> pa.Table | None:
+    def _of_hashes(self, hashes: Hashes, known: dict[str, pa.Table] | None = None) -> pa.Table | None:
+        found = {} if known is None else known
+
         def read(run: Run) -> pa.Table:
-            # A copy in the cache is as good as the run, and a search in it costs nothing.
-            copy = self.ledger.cache.copy_of(self.step, run)
-            if copy is not None:
-                found = all_members(hashes, [copy])
-                return found[0] if found else copy.table.slice(0, 0)
-            return parts.rows_of_hashes(self.ledger.store, self.step, run, hashes)
+            if run.id not in found:
+                found[run.id] = parts.rows_of_hashes(self.ledger.cache, self.step, run, hashes, self._read)
+            return found[run.id]
 
         return self._merged(read, int(hashes[0]), int(hashes[-1])) if len(hashes) else None
+
+    @property
+    def _read(self) -> tuple[str, ...]:
+        """The columns that are read when parts of runs are: not how a monoid keeps itself, which may be large."""
+        shape = self._shape
+        return tuple(dict.fromkeys((HASH, *shape.key, *shape.values, *filter(None, (shape.waits,)), DELETED)))
 
     def _shown(self, rows: pa.Table | None, *also: str) -> pa.Table:
         """The columns that people see, and these, of the rows that they see."""
@@ -242,7 +249,7 @@ class State(Rows):
         if self.open:
             rows = self._open(rows)
         elif self._shape.waits:
-            rows = rows.filter(pc.is_valid(rows.column(self._shape.waits)))
+            rows = where(rows, there(rows.column(self._shape.waits)))
         for name in (*self._key, *self._shape.values):
             if name not in rows.column_names:  # a monoid that was added to the fold, before any row
                 rows = rows.append_column(name, pa.nulls(rows.num_rows))
@@ -268,16 +275,23 @@ class State(Rows):
         watermark = self.live.watermarks.get(self.step, (None, None))[0]
         if watermark is None:
             return rows
+        import pyarrow.compute as pc
+
         return rows.filter(pc.greater(rows.column(WINDOW_END).cast(pa.int64()), watermark))
 
 
-def no_such_step(step: str, live: Live, newest: Live) -> LedgerError:
-    """`live` is the moment that was asked for. A step may have had another name then, or have one since."""
-    called = newest.called_then(live.commit)
+def state_of(ledger: Ledger, live: Live, step: str, open_: bool = False) -> State:
+    """A step's state at a moment, also by the name that it has got since. Raises when it had none there."""
+    then = called_at(step, live, ledger.newest())
+    if then not in live.steps:
+        raise no_such_step(step, live)
+    return State(ledger, live, then, open_)
+
+
+def no_such_step(step: str, live: Live) -> LedgerError:
+    """`live` is the moment that was asked for. A step may have got another name before it."""
     formers = {former.name: (name, former.until) for name, at in live.steps.items() for former in at.formerly}
-    if step in called:
-        hint = f"It was called '{called[step]}' then."
-    elif step in formers:
+    if step in formers:
         hint = f"It is called '{formers[step][0]}' since commit {formers[step][1] + 1}."
     else:
         known = ", ".join(sorted(live.steps)) or "none yet"
@@ -288,7 +302,7 @@ def no_such_step(step: str, live: Live, newest: Live) -> LedgerError:
 def with_values(rows: pa.Table, wanted: Mapping[str, pa.Array]) -> pa.Table:
     """The rows of which each of these columns has one of its values."""
     for name, values in wanted.items() if rows.num_rows else ():
-        rows = rows.filter(pc.is_in(rows.column(name), values))
+        rows = where(rows, among(rows.column(name), values))
     return rows
 
 

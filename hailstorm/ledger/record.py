@@ -20,6 +20,8 @@ from hailstorm.ledger.sums import Sums
 
 HISTORY = "history.json"
 _TRIES = 5
+_REMEMBERED = 16  # moments
+_NEAR = 100  # commits: so many are read as fast as a manifest is found
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +36,9 @@ class Record:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._open: OpenPack | None = None  # the last one that was read: whoever reads old commits reads several
+        # What was live at commits that were asked for, each with the pack that it was in: as long as the commit is
+        # where it was, it is what it was.
+        self._known: dict[tuple[int, Pack | None], Live] = {}
 
     def history(self) -> History:
         data = self._store.get(HISTORY)
@@ -51,7 +56,7 @@ class Record:
             while (commit := self._loose(live.commit + 1)) is not None:
                 live = live.after(commit)
             if not listing.loose or listing.loose[-1] <= live.commit:
-                return live
+                return self._remembered(live, None)
         raise missing_file(commit_name(live.commit + 1))
 
     def newer(self, live: Live) -> Live:
@@ -71,19 +76,21 @@ class Record:
             pack = listing.pack_of(number)
             if pack is None and number not in listing.loose:
                 raise self._not_there(number, listing)
+            if (known := self._known.get((number, pack))) is not None:
+                return known
             try:
                 if pack is not None:
                     found = self._pack(pack).live_at(number)
                     if found is None:
                         raise self._not_there(number, listing)
-                    return found
+                    return self._remembered(found, pack)
                 live = self._base(listing, number)
             except FileNotFoundError:
                 continue  # packed, or merged, since we looked
             while live.commit < number and (commit := self._loose(live.commit + 1)) is not None:
                 live = live.after(commit)
             if live.commit == number:
-                return live
+                return self._remembered(live, None)
         raise missing_file(commit_name(number))
 
     def read(self, number: int) -> Commit | None:
@@ -149,7 +156,16 @@ class Record:
         return None if data is None else decode(data, Commit, commit_name(number))
 
     def _base(self, listing: Listing, number: int | None) -> Live:
-        """The newest moment at or before a commit (None: the newest) that some file has as a whole."""
+        """The newest moment at or before a commit (None: the newest) that is known, or in a file as a whole."""
+        newest = listing.loose[-1] if listing.loose else listing.packed
+        until = newest if number is None else number
+        known = [
+            live
+            for (commit, pack), live in list(self._known.items())
+            if pack is None and until - _NEAR < commit <= until and commit in listing.loose
+        ]
+        if known:
+            return max(known, key=lambda live: live.commit)
         names = self._store.list("manifests")
         if number is not None:
             names = [name for name in names if int(name.partition(".")[0]) <= number]
@@ -160,9 +176,17 @@ class Record:
                 return decode(data, Live, name)
         if not listing.packs:
             return Live()
-        found = self._pack(listing.packs[-1]).live_at(listing.packed)
+        pack = listing.packs[-1]
+        found = self._known.get((pack.last, pack)) or self._pack(pack).live_at(pack.last)
         assert found is not None, "a pack keeps its last commit"
-        return found
+        return self._remembered(found, pack)
+
+    def _remembered(self, live: Live, pack: Pack | None) -> Live:
+        self._known.pop((live.commit, pack), None)
+        self._known[live.commit, pack] = live  # as the newest; the oldest goes
+        for oldest in list(self._known)[:-_REMEMBERED]:
+            self._known.pop(oldest, None)
+        return live
 
     def _pack(self, pack: Pack) -> OpenPack:
         found = self._open

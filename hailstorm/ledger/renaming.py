@@ -31,6 +31,12 @@ def called_now(name: str, names: Names) -> str:
     return next((now for now, then in names.items() if then == owner), owner) + dot + part
 
 
+def called_at(step: str, live: Live, newest: Live) -> str:
+    """The name that a step had at an earlier moment, by the one that it has now. Any other name is one of then."""
+    then = newest.called_then(live.commit).get(step)
+    return step if then is None or then not in live.steps else then
+
+
 def has_state(live: Live, step: str) -> bool:
     """Whether there is a run in one of its tables, which are called as the step, or as that with a dot and a word."""
     return any(runs for table, runs in live.runs.items() if table.partition(".")[0] == step)

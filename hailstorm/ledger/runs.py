@@ -13,11 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from hailstorm.columns import DELETED, HASH
-from hailstorm.ledger.arrays import flags, integers, numbers
+from hailstorm.ledger.arrays import equals, flags, integers, negated, numbers, taken, where
 from hailstorm.ledger.commit import DataFile, Run, Stamp
 from hailstorm.ledger.stores.store import Store
 from hailstorm.ledger.sums import MARK, UNMARKED, Sums, mark_successor, sums_of
@@ -80,6 +78,8 @@ def parquet(table: pa.Table) -> pa.Buffer:
 
 def parquet_without(table: pa.Table, sums: Sums) -> bytes:
     """What is left of a file, with these checksums, after an erasure: it can be told from a damaged one."""
+    import pyarrow.parquet as pq
+
     sink = pa.BufferOutputStream()
     options = {"compression": "lz4", "use_dictionary": False, "write_page_checksum": True}
     statistics = [HASH] if HASH in table.schema.names else False
@@ -91,6 +91,8 @@ def parquet_without(table: pa.Table, sums: Sums) -> bytes:
 
 
 def write_parquet(table: pa.Table, sink: pa.NativeFile) -> None:
+    import pyarrow.parquet as pq
+
     # Dictionaries and most statistics cost more time here than they save. A part of a run is found by its hashes.
     statistics = [HASH] if HASH in table.schema.names else False
     pq.write_table(
@@ -117,7 +119,9 @@ def sort_by_hash(table: pa.Table) -> pa.Table:
 def shaped(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """Rows of an older run with the columns that its step has now: nulls for those that came since."""
     columns = [
-        rows.column(f.name).cast(f.type) if f.name in rows.column_names else pa.nulls(rows.num_rows, f.type)
+        (known if (known := rows.column(f.name)).type == f.type else known.cast(f.type))
+        if f.name in rows.column_names
+        else pa.nulls(rows.num_rows, f.type)
         for f in schema
     ]
     return pa.table(columns, schema=schema)
@@ -135,9 +139,9 @@ def merge_runs(tables: Sequence[pa.Table], key: Sequence[str], drop_deleted: boo
         # A stable sort keeps newer rows first among equal hashes; on sorted pieces timsort is a merge.
         order = np.argsort(hashes_of(table), kind="stable")
         keep = first_of_each_key(hashes_of(table)[order], table.select(list(key)), order)
-        table = table.take(numbers(order[keep]))
+        table = taken(table, order[keep])
     if drop_deleted:
-        table = table.filter(pc.invert(table.column(DELETED)))
+        table = where(table, negated(table.column(DELETED)))
     return table
 
 
@@ -170,19 +174,19 @@ def first_of_each_key(hashes: Hashes, keys: pa.Table, order: Positions) -> npt.N
 def equal_keys(left: pa.Table, left_at: Positions, right: pa.Table, right_at: Positions) -> npt.NDArray[np.bool_]:
     """Row by row: whether the keys at these places of two tables are equal. Keys are never null."""
     equal = np.ones(len(left_at), dtype=np.bool_)
-    left_indices, right_indices = numbers(left_at), numbers(right_at)
     for a, b in zip(left.columns, right.columns, strict=True):
-        equal &= _equal(_one_chunk(a.take(left_indices)), _one_chunk(b.take(right_indices)))
+        equal &= _equal(_one_chunk(taken(a, left_at)), _one_chunk(taken(b, right_at)))
     return equal
 
 
 def _equal(a: pa.Array, b: pa.Array) -> npt.NDArray[np.bool_]:
     if pa.types.is_nested(a.type):
         return _equal(as_text(a), as_text(b))
-    same = pc.equal(a, b)
-    if pa.types.is_floating(a.type):
-        same = pc.or_(same, pc.and_(pc.is_nan(a), pc.is_nan(b)))  # to Spark they are one key
-    return flags(same)
+    if not pa.types.is_floating(a.type):
+        return flags(equals(a, b))
+    import pyarrow.compute as pc
+
+    return flags(pc.or_(pc.equal(a, b), pc.and_(pc.is_nan(a), pc.is_nan(b))))  # to Spark they are one key
 
 
 def key_numbers(keys: pa.Table, at: Positions) -> Positions:
@@ -200,6 +204,8 @@ def key_numbers(keys: pa.Table, at: Positions) -> Positions:
 
 def _as_spark_compares(values: pa.Array) -> pa.Array:
     """0.0 for -0.0, and one NaN for all: to Spark they are one key, to Arrow's dictionaries each is its own."""
+    import pyarrow.compute as pc
+
     kind = values.type
     return pc.if_else(pc.is_nan(values), pa.scalar(float("nan"), kind), pc.add(values, pa.scalar(0.0, kind)))
 

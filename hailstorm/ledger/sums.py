@@ -16,11 +16,14 @@ from __future__ import annotations
 
 import re
 import zlib
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from hailstorm.errors import LedgerError
+
+if TYPE_CHECKING:  # who finds all that it needs in the cache reads no Parquet
+    import pyarrow.parquet as pq
 
 Sums = tuple[int, int]  # of the whole file, and of its footer
 
@@ -36,9 +39,12 @@ def sums_of(data: pa.Buffer | bytes) -> Sums:
     return zlib.crc32(view), zlib.crc32(view[-footer:])
 
 
-def opened(source: pa.NativeFile, name: str, sums: Sums | None) -> pq.ParquetFile:
-    """A Parquet file of a ledger, to read from. What turns out to be damaged raises pyarrow's errors (`Reading`)."""
-    if sums is not None:
+def opened(source: pa.NativeFile, name: str, sums: Sums | None, known: pq.FileMetaData | None = None) -> pq.ParquetFile:
+    """A Parquet file of a ledger, to read from. What turns out to be damaged raises pyarrow's errors (`Reading`).
+    `known` is its footer, if that was compared before."""
+    import pyarrow.parquet as pq
+
+    if sums is not None and known is None:
         size = source.size()
         source.seek(max(0, size - _END))
         length = int.from_bytes(source.read(_END)[:4], "little") + _END
@@ -47,7 +53,7 @@ def opened(source: pa.NativeFile, name: str, sums: Sums | None) -> pq.ParquetFil
         if zlib.crc32(footer) != sums[1] and not _is_successor(footer, sums):
             raise damaged_file(name, "its footer is not what was written")
         source.seek(0)
-    return pq.ParquetFile(source, page_checksum_verification=True)
+    return pq.ParquetFile(source, metadata=known, page_checksum_verification=True)
 
 
 def is_whole(data: pa.Buffer | bytes, sums: Sums) -> bool:

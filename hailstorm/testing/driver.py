@@ -27,6 +27,7 @@ from hailstorm.engine.progress import Summary
 from hailstorm.engine.spark.scratch import scratch_folder
 from hailstorm.engine.spark.session import start_session
 from hailstorm.engine.taps import Nowhere, tap_of, tapped
+from hailstorm.engine.ticks.logs import OnDataLoss
 from hailstorm.engine.ticks.pacing import PREPARED
 from hailstorm.engine.ticks.replacing import Replacement
 from hailstorm.errors import UsageError
@@ -144,10 +145,13 @@ class Driver:
             self.topology = self._surrounded(topology)
         self._open(accept, made_first(recompute, lose=True) if recompute else None)
 
-    def backfill(self, step: str) -> None:
-        """Give a step, and what is below it, the past that the logs hold, as `hailstorm backfill` does."""
+    def backfill(
+        self, step: str, from_files: Mapping[str, str] | None = None, on_data_loss: OnDataLoss = "fail"
+    ) -> None:
+        """Give a step, and what is below it, the past that the logs hold, as `hailstorm backfill` does; by spout, with
+        files of records that the logs no longer have."""
         self._negotiator.fail()
-        self._open((), made_first((step,), lose=False))
+        self._open((), made_first((step,), lose=False, from_files=from_files, on_data_loss=on_data_loss))
 
     def rewind(
         self,

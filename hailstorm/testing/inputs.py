@@ -62,7 +62,7 @@ def _values(type_: Type) -> SearchStrategy[Any]:
     if type_.word == "decimal":
         precision, scale = type_.numbers
         most = 10**precision - 1
-        return st.integers(-most, most).map(lambda digits: Decimal(digits).scaleb(-scale))
+        return st.integers(-most, most).map(lambda digits: _decimal(digits, scale))
     if type_.word == "array":
         return st.lists(inside[0], max_size=3)
     if type_.word == "map":
@@ -70,3 +70,8 @@ def _values(type_: Type) -> SearchStrategy[Any]:
     if type_.word == "struct":
         return st.fixed_dictionaries(dict(zip(type_.names, inside, strict=True)))
     raise ValueError(f"no values of {type_.shouted} can be made: pass a hypothesis strategy as `inputs`")
+
+
+def _decimal(digits: int, scale: int) -> Decimal:
+    """Made of its digits: Python's arithmetic would round to 28 of them."""
+    return Decimal((digits < 0, tuple(map(int, str(abs(digits)))), -scale))

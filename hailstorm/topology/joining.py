@@ -122,8 +122,16 @@ def lookup(name: str, left: Step, right: Step, on: On, as_of: str, how: str, suf
         )
         raise mistakes.wrong_argument(name, f"asks for the past of '{right.name}', a {right.kind}", advice, at)
     check_how(name, how, OF_LOOKUPS, at)
-    found = columns_of_join(name, left, right, on, suffix, at)
-    _check_covers_key(name, right, [theirs for _, theirs in found.on], at)
+    of_everyone = not isinstance(on, str) and isinstance(on, Sequence | Mapping) and not on
+    if of_everyone and as_of == "event time":
+        advice = (
+            "Each row meets the whole table as it is after the tick. Name the columns that must be equal to ask for\n"
+            'the past of one row: on="id". Or leave `as_of` out.'
+        )
+        raise mistakes.wrong_argument(name, f"asks for the past of all rows of '{right.name}'", advice, at)
+    found = columns_of_join(name, left, right, on, suffix, at, of_everyone)
+    if not of_everyone:
+        _check_covers_key(name, right, [theirs for _, theirs in found.on], at)
     inputs = (left.name, right.name)
     by_time = as_of == "event time"
     return Lookup(
@@ -131,8 +139,11 @@ def lookup(name: str, left: Step, right: Step, on: On, as_of: str, how: str, suf
     )
 
 
-def columns_of_join(name: str, left: Step, right: Step, on: On, suffix: str, at: Location) -> Joined:
-    pairs = _pairs(name, on, at)
+def columns_of_join(
+    name: str, left: Step, right: Step, on: On, suffix: str, at: Location, of_everyone: bool = False
+) -> Joined:
+    """`of_everyone`: there is nothing that must be equal."""
+    pairs = () if of_everyone else _pairs(name, on, at)
     checks.check_columns(f"step '{name}' joins on", (mine for mine, _ in pairs), left.name, left.schema, at)
     checks.check_columns(f"step '{name}' joins on", (theirs for _, theirs in pairs), right.name, right.schema, at)
     types = {mine: _common(name, left, mine, right, theirs, at) for mine, theirs in pairs}

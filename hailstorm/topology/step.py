@@ -48,6 +48,9 @@ class Step:
     keeps_state: ClassVar[bool] = False
     # Whether the records or rows that it refuses can be read as a stream: `stream.errors`.
     gives_errors: ClassVar[bool] = False
+    # What it has of a table that had rows before it was there: what `changes` from then on, the `whole` table, which is
+    # brought to it (engine/ticks/beginning.py), or what it `finds` by itself.
+    has_of_old_tables: ClassVar[Literal["changes", "whole", "finds"]] = "changes"
 
     @property
     def clocked_by(self) -> tuple[str, ...]:
@@ -196,6 +199,7 @@ class Fold(Step):
 
     kind: ClassVar[str] = "fold"
     keeps_state: ClassVar[bool] = True
+    has_of_old_tables: ClassVar[Literal["changes", "whole", "finds"]] = "whole"
     monoids: Mapping[str, AnyMonoid]
     ttl_us: int | None = None  # a key that was not updated for so long in event time is deleted
 
@@ -242,6 +246,7 @@ class Top(Step):
 
     kind: ClassVar[str] = "top"
     keeps_state: ClassVar[bool] = True
+    has_of_old_tables: ClassVar[Literal["changes", "whole", "finds"]] = "finds"
     n: int
     by: str
     per: tuple[str, ...] = ()  # of each group; none: of the whole table
@@ -398,6 +403,7 @@ class TableJoin(TwoSided):
     """A view of two tables: on both keys, or from columns of the left (`foreign`) to the key of the right."""
 
     kind: ClassVar[str] = "join"
+    has_of_old_tables: ClassVar[Literal["changes", "whole", "finds"]] = "whole"
     foreign: bool
 
 
@@ -406,8 +412,18 @@ class Lookup(TwoSided):
     """The rows of a stream with what a table has for them: now, or (`by_time`) at the time of the row."""
 
     kind: ClassVar[str] = "lookup"
+    has_of_old_tables: ClassVar[Literal["changes", "whole", "finds"]] = "whole"
     by_time: bool
     rows: Schema  # the columns of the stream
+
+    @property
+    def of_everyone(self) -> bool:
+        """Whether each row is paired with the whole table."""
+        return not self.on
+
+    @property
+    def title(self) -> str:
+        return "lookup of every row" if self.of_everyone else self.kind
 
     @property
     def clocked_by(self) -> tuple[str, ...]:

@@ -394,6 +394,9 @@ class Stream:
 
         `as_of="latest"` is the table after the tick. `as_of="event time"` is the version that was valid at the row's
         time: the row waits until the watermark has passed it. `how="inner"` drops rows for which the table has none.
+
+        `on=[]` is for small control tables, as rules or thresholds: the table goes to everyone, and each row comes once
+        with every row of it.
         """
         at = Location.of_caller()
         checks.check_stream(name, table, self.topology, at)

@@ -316,6 +316,35 @@ class Topology:
         )
         return done
 
+    def backfill(
+        self,
+        step: str,
+        *,
+        since: int | str | datetime | None = None,
+        from_files: str | Path | Mapping[str, str | Path] | None = None,
+        on_data_loss: Literal["fail", "continue"] = "fail",
+        ledger: str | Path | None = None,
+    ) -> Summary:
+        """Give a step that was added later, and what is below it, the past that the logs hold, as `hailstorm backfill
+        app.py STEP` does: not from their beginning, but from `since` on, if that is said.
+
+        `from_files` is where records are that the log no longer has: files of Parquet or JSON Lines with `_partition`,
+        `_offset` and the spout's columns, which end where the log begins. By spout, where the step has several.
+        `on_data_loss="continue"` goes on without offsets that neither have. The topology must not be running. Raises
+        HailstormError.
+        """
+        files = {"": from_files} if isinstance(from_files, str | Path) else from_files or {}
+        history = importlib.import_module("hailstorm.history.backfill")
+        summary: Summary = history.backfill_topology(
+            self,
+            step,
+            since=since,
+            from_files={spout: str(path) for spout, path in files.items()},
+            on_data_loss=on_data_loss,
+            ledger=ledger,
+        )[1]
+        return summary
+
     def audit(
         self,
         *steps: str,

@@ -51,11 +51,6 @@ class Windowed:
         at = Location.of_caller()
         source = self.stream.step
         check_has_time(self.stream.topology, name, source, at)
-        if source.is_table and self.windows is None:
-            advice = f"Cut the rows that '{source.name}' is made of, or read its changes with .sql(...) first."
-            raise mistakes.wrong_argument(
-                name, f"cuts the table '{source.name}' into sessions, which are of streams", advice, at
-            )
         given = fold_key(name, by, source, at)
         for taken in (WINDOW_START, WINDOW_END):
             if taken in given:

@@ -8,9 +8,11 @@ import shutil
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pytest
 
+from hailstorm.ledger.compaction import layers_of
 from hailstorm.ledger.ledger import Ledger
 from hailstorm.ledger.live import Live
 from hailstorm.ledger.reader import LedgerReader, open_ledger
@@ -62,6 +64,10 @@ def judge(address: str) -> LedgerReader:
             heard.update(json.loads(value)["word"] for value in batch.column("value").to_pylist())
     words = reader.state("heard_words", at=live.commit).arrow().to_pylist()
     assert {row["word"]: row["n"] for row in words} == heard
+    for step in ("counts", "heard_words"):  # each task has a range of hashes of its own
+        for layer in layers_of(live.runs.get(step, ())):
+            ranges = sorted((run.first, run.last) for run in layer.runs)
+            assert all(before < after for (_, before), (after, _) in pairwise(ranges)), ranges
     top = reader.state("top", at=live.commit).arrow().to_pylist()
     assert sorted(-row["total"] for row in top) == sorted(total for total, _ in best)
     return reader

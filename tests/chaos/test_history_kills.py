@@ -7,6 +7,7 @@ renaming share one warm JVM and one small world, of which every case gets a copy
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -63,8 +64,8 @@ def problems(ledger: Path) -> list[str]:
 def words(tmp_path: Path) -> Path:
     """Four commits of word counts, and a snapshot of the third; with the last one the step is removed."""
     made = WordLedger(tmp_path / "ledger")
-    made.tick({"hail": 1, "ada": 1})
-    made.tick({"rain": 2, "ada": 2})
+    made.tick({"hail": 1, "zora": 1})
+    made.tick({"rain": 2, "zora": 2})
     made.compact()
     make_snapshot(made.ledger, "monday", "latest")
     made.ledger.commit(next_commit(made.ledger.head, "evolve", made.ledger.epoch, BEGIN, fingerprints={}))
@@ -73,7 +74,7 @@ def words(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("point", ["during-erase:1", "during-erase:3", "after-erase"])
 def test_an_erasure_that_is_killed_says_so_and_is_finished_by_the_next(words: Path, point: str) -> None:
-    erase = ("erase", words, "counts", "--key", "ada", "--yes")
+    erase = ("erase", words, "counts", "--key", "zora", "--yes")
     hailstorm(*erase, folder=words.parent, fault=point)
     assert problems(words) == ["an erasure from step 'counts' was not finished: do it again"], (
         "and nothing else is wrong"
@@ -83,7 +84,7 @@ def test_an_erasure_that_is_killed_says_so_and_is_finished_by_the_next(words: Pa
     assert not problems(words)
     assert [counts(words, at=number) for number in (1, 2, 3)] == [{"hail": 1}, *[{"hail": 1, "rain": 2}] * 2]
     files = (file for file in words.rglob("*") if file.is_file() and file.parent.name != "erased")
-    assert not [file for file in files if b"ada" in file.read_bytes()]
+    assert not [file for file in files if b"zora" in file.read_bytes()]
 
 
 @pytest.mark.parametrize("form", ["monday.tar", "monday"])
@@ -126,7 +127,7 @@ def test_a_release_that_is_killed_has_happened_or_not(words: Path, point: str, d
     if not done:
         hailstorm("release", words, "--step", "counts", "--yes", folder=words.parent)
     assert not Ledger(words).head.runs["counts"]
-    assert counts(words, at=3) == {"hail": 1, "ada": 2, "rain": 2}
+    assert counts(words, at=3) == {"hail": 1, "zora": 2, "rain": 2}
     assert not problems(words)
 
 
@@ -193,18 +194,21 @@ REWIND = ("rewind", "app.py", "--to", "2", "--yes")
 COMMANDS = {
     "rewind": REWIND,
     "backfill": ("backfill", "app.py", "more"),
+    "backfill from files": ("backfill", "app.py", "more", "--from-files", "old.jsonl"),
     "retry": ("errors", "app.py", "--retry"),
     "rename": RUN,
 }
 CASES = [
     ("rewind", "before-commit:1"),
     ("backfill", "after-commit:2"),
+    ("backfill from files", "after-commit:2"),
     ("retry", "after-commit:1"),
     ("rename", "before-commit:1"),
 ]
 LONG = [
     ("rewind", "after-commit:1"),
     ("backfill", "before-commit:3"),
+    ("backfill from files", "before-commit:3"),
     ("retry", "before-commit:1"),
     ("rename", "after-commit:1"),
 ]
@@ -222,6 +226,11 @@ def test_a_command_that_is_killed_and_given_again_does_what_an_unbroken_one_does
         folder = Path(shutil.copytree(world, tmp_path / f"world {fault[:6]}"))
         if name == "retry":
             (folder / "fixed").touch()
+        if name == "backfill from files":
+            words = ("hail", "rain", "bad")
+            rows = [{"_partition": 0, "_offset": n, "_time": BEGIN.isoformat(), "word": w} for n, w in enumerate(words)]
+            (folder / "old.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+            Log(folder / "lines").retain(records=3)
         if name == "rename":
             renamed = APP.replace("NAME", '"totals"').replace("OLD", '"counts"').replace("MORE", MORE)
             (folder / "app.py").write_text(renamed)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -42,14 +43,14 @@ def usable(first: int) -> Iterator[Case]:
 
 def differences(case: Case, spark: SparkSession) -> list[str]:
     """What an audit and a replay find wrong; nothing when all is well."""
-    with _begun(case, spark) as (driver, run):
+    with begun(case, spark) as (driver, run):
         run(script.driving(case))
         return [*_audited(spark, driver), *_replayed(spark, driver)]
 
 
 def lost_moments(case: Case, spark: SparkSession, chance: random.Random) -> list[str]:
     """What is not as it was, when it is looked at later, or gone back to; nothing when all is well."""
-    with _begun(case, spark) as (driver, run):
+    with begun(case, spark) as (driver, run):
         moments: dict[int, Tables] = {}
         for event in case.events:
             run(event.code(case))
@@ -62,8 +63,19 @@ def lost_moments(case: Case, spark: SparkSession, chance: random.Random) -> list
         ]
 
 
+@dataclass(frozen=True)
+class Run:
+    """Runs the statements of a case's script, with what it has declared."""
+
+    case: Case
+    names: dict[str, Any]
+
+    def __call__(self, code: str) -> None:
+        exec(compile(code, f"<seed {self.case.seed}>", "exec"), self.names)
+
+
 @contextmanager
-def _begun(case: Case, spark: SparkSession) -> Iterator[tuple[Driver, Callable[[str], None]]]:
+def begun(case: Case, spark: SparkSession) -> Iterator[tuple[Driver, Run]]:
     """A driver on the case, and what runs the statements of its script."""
     namespace: dict[str, Any] = {"__name__": "__main__"}
     pace = Pace.way
@@ -72,7 +84,7 @@ def _begun(case: Case, spark: SparkSession) -> Iterator[tuple[Driver, Callable[[
         arguments = eval(f"dict({WAYS[case.way].arguments}, deliver=True)")
         with Driver(namespace["version_0"](), spark, **arguments) as driver:
             namespace["driver"] = driver
-            yield driver, lambda code: exec(compile(code, f"<seed {case.seed}>", "exec"), namespace)
+            yield driver, Run(case, namespace)
     finally:
         Pace.way = pace  # type: ignore[method-assign]
         if "folder" in namespace:
@@ -120,7 +132,7 @@ def _gone_back(driver: Driver, moments: dict[int, Tables], case: Case, chance: r
     driver.rewind(to)
     if _tables(driver) != then:
         yield f"after a rewind to {to}: {_first_difference(_tables(driver), then)}"
-    if all(type(step) in _ALIKE_FOR_ALL_CUTS for step in case.versions[0]):
+    if all(type(step) in ALIKE_FOR_ALL_CUTS for step in case.versions[0]):
         driver.advance()
         if _tables(driver) != moments[last]:
             yield f"after a rewind to {to} and a run: {_first_difference(_tables(driver), moments[last])}"
@@ -130,7 +142,7 @@ def _gone_back(driver: Driver, moments: dict[int, Tables], case: Case, chance: r
 
 
 # What these hold depends on what was read, and not on how that was cut into ticks.
-_ALIKE_FOR_ALL_CUTS = (Spout, Where, Select, Sql, Bolt, Union, Fold, Sink)
+ALIKE_FOR_ALL_CUTS = (Spout, Where, Select, Sql, Bolt, Union, Fold, Sink)
 
 
 def _identity(row: dict[str, Any], key: Sequence[str]) -> str:

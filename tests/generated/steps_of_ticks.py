@@ -198,6 +198,36 @@ class Lookup(Step):
         return found
 
 
+@dataclass(frozen=True)
+class Everyone(Lookup):
+    """Each row with every row that a table had after the tick of the row."""
+
+    kind = "everyone"
+
+    @classmethod
+    def draw(cls, chance: Chance, name: str, known: Sequence[Step]) -> Step | None:
+        clocked = {step.name: step for step, _ in clocked_streams(known)}
+        small = [table for table in tables(known) if table.kind in ("fold", "table") and table.inputs[0] in clocked]
+        if not small:
+            return None
+        stream, table = chance.choice(list(clocked.values())), chance.choice(small)
+        made = tuple(replace(c, name=_new_name(c.name, stream.columns)) for c in table.columns)
+        if len({column.name for column in (*stream.columns, *made)}) < len(stream.columns) + len(made):
+            return None
+        how = chance.choice(["left", "inner"])
+        return cls(name, (stream.name, table.name), (*stream.columns, *made), None, (), table.columns, how)
+
+    def rows(self, inputs: Sequence[Input], batch: Batch) -> list[Row]:
+        found: list[Row] = []
+        new = [column.name for column in self.columns[-len(self.right) :]]
+        nothing: list[Row] = [dict.fromkeys(column.name for column in self.right)] if self.how == "left" else []
+        for tick, rows in batch.ticks.cut(inputs[0].rows):
+            others = batch.table_after(self.inputs[1], tick) or nothing
+            made = [dict(zip(new, (one[column.name] for column in self.right), strict=True)) for one in others]
+            found += [{**row, **other} for row in rows for other in made]
+        return found
+
+
 def _columns_for(chance: Chance, stream: Step, table: Step) -> tuple[tuple[str, str], ...]:
     """A column of the stream for each of the table's key; none when there is none of its type."""
     found: list[tuple[str, str]] = []
@@ -310,4 +340,11 @@ class Processed(Step):
         return found
 
 
-KINDS: tuple[tuple[type[Step], int], ...] = ((Expiring, 2), (Distinct, 2), (Ordered, 1), (Lookup, 2), (Processed, 2))
+KINDS: tuple[tuple[type[Step], int], ...] = (
+    (Expiring, 2),
+    (Distinct, 2),
+    (Ordered, 1),
+    (Lookup, 2),
+    (Everyone, 2),
+    (Processed, 2),
+)

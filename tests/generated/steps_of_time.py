@@ -165,40 +165,6 @@ class Window(Cut):
 
 
 @dataclass(frozen=True)
-class TableWindow(Window):
-    """Of a table: a row is in the windows of its own time, and leaves them when that moves."""
-
-    of: Step
-
-    kind = "table-window"
-
-    @classmethod
-    def draw(cls, chance: Chance, name: str, known: Sequence[Step]) -> Step | None:
-        timed = [step.name for step in timed_streams(known)]
-        sources = [step for step in known if step.kind in ("fold", "table") and step.inputs[0] in timed]
-        sources = [step for step in sources if not getattr(step, "spouts", ())]  # whose keys expire
-        if not sources:
-            return None
-        source = chance.choice(sources)
-        by = draw_key(chance, source, known, [0, 1, 1, 2])
-        bounds = tuple(column.name for column in BOUNDS)
-        if {*bounds} & {column.name for column in source.columns}:
-            return None
-        monoids = draw_monoids(chance, source, by)
-        columns = (*(source.column(column) for column in by), *BOUNDS, *(monoid.column for monoid in monoids))
-        return cls(name, (source.name,), columns, (*by, *bounds), monoids, Closing(), *cls.draw_cut(chance), source)
-
-    def folded(self, source: Input, batch: Batch) -> list[Row]:
-        key = self.of.key or ()
-        times: dict[Any, datetime] = {}
-        for row in batch.behind(self.of.name):
-            identity = tuple(plain(row[name], False) for name in key)
-            times[identity] = max(row["_time"], times.get(identity, row["_time"]))
-        rows = [{**row, "_time": times[tuple(plain(row[name], False) for name in key)]} for row in source.rows]
-        return super().folded(replace(source, rows=rows), batch)
-
-
-@dataclass(frozen=True)
 class Session(Cut):
     gap: int  # in minutes
 
@@ -258,6 +224,51 @@ class Session(Cut):
         return sessions
 
 
+class OfTable(Cut):
+    """Of a table: a row is in the windows of its own time, and leaves them when that moves."""
+
+    of: Step
+
+    @classmethod
+    def draw(cls, chance: Chance, name: str, known: Sequence[Step]) -> Step | None:
+        timed = [step.name for step in timed_streams(known)]
+        sources = [step for step in known if step.kind in ("fold", "table") and step.inputs[0] in timed]
+        sources = [step for step in sources if not getattr(step, "spouts", ())]  # whose keys expire
+        if not sources:
+            return None
+        source = chance.choice(sources)
+        by = draw_key(chance, source, known, [0, 1, 1, 2])
+        bounds = tuple(column.name for column in BOUNDS)
+        if {*bounds} & {column.name for column in source.columns}:
+            return None
+        monoids = draw_monoids(chance, source, by)
+        columns = (*(source.column(column) for column in by), *BOUNDS, *(monoid.column for monoid in monoids))
+        return cls(name, (source.name,), columns, (*by, *bounds), monoids, Closing(), *cls.draw_cut(chance), source)
+
+    def folded(self, source: Input, batch: Batch) -> list[Row]:
+        key = self.of.key or ()
+        times: dict[Any, datetime] = {}
+        for row in batch.behind(self.of.name):
+            identity = tuple(plain(row[name], False) for name in key)
+            times[identity] = max(row["_time"], times.get(identity, row["_time"]))
+        rows = [{**row, "_time": times[tuple(plain(row[name], False) for name in key)]} for row in source.rows]
+        return super().folded(replace(source, rows=rows), batch)
+
+
+@dataclass(frozen=True)
+class TableWindow(OfTable, Window):
+    of: Step
+
+    kind = "table-window"
+
+
+@dataclass(frozen=True)
+class TableSession(OfTable, Session):
+    of: Step
+
+    kind = "table-session"
+
+
 @dataclass(frozen=True)
 class Late(Step):
     """What came too late for a window."""
@@ -285,4 +296,4 @@ class Late(Step):
         return self.of.late_rows(keyed, batch.ticks)
 
 
-KINDS: tuple[tuple[type[Step], int], ...] = ((Window, 4), (TableWindow, 2), (Session, 3), (Late, 2))
+KINDS: tuple[tuple[type[Step], int], ...] = ((Window, 4), (Session, 3), (TableWindow, 2), (TableSession, 2), (Late, 2))

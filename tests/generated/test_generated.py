@@ -9,13 +9,15 @@ from __future__ import annotations
 import itertools
 import os
 import random
+import time
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.generated import looking_back
+from tests.generated import edits, looking_back
 from tests.generated.campaign import campaign
+from tests.generated.cases import Case
 
 # About two seconds of CPU each, a tenth of it for the oracle. The seeds are those of an hour of the generator.
 FIRST, CASES, AT_ONCE = 9_100_000, 200, 10
@@ -42,3 +44,36 @@ def test_drawn_topologies_stand_up_to_an_audit_and_a_replay(spark: SparkSession,
 def test_every_moment_of_a_drawn_topology_is_there_and_can_be_gone_back_to(spark: SparkSession, first: int) -> None:
     for case in itertools.islice(looking_back.usable(first), 4):
         assert looking_back.lost_moments(case, spark, random.Random(first)) == [], f"seed {case.seed}"
+
+
+@pytest.mark.parametrize("offline", [False, True], ids=["recompute", "backfill"])
+def test_an_edit_of_a_drawn_topology_gives_what_a_fresh_run_gives(spark: SparkSession, offline: bool) -> None:
+    for case in itertools.islice(edits.alike(51, versions=2), 4):
+        assert edits.edited(case, spark, offline) == [], f"seed {case.seed}"
+
+
+def test_a_rewind_of_a_drawn_topology_leaves_no_trace_in_sinks(spark: SparkSession) -> None:
+    for case in itertools.islice(edits.alike(61, versions=1), 4):
+        assert edits.gone_back(case, spark, _middle(case)) == [], f"seed {case.seed}"
+
+
+def test_the_records_of_a_drawn_topology_account_for_every_key_of_its_folds(spark: SparkSession) -> None:
+    for case in itertools.islice(edits.short(71), 3):
+        assert edits.untraced(case, spark) == [], f"seed {case.seed}"
+
+
+@pytest.mark.soak
+def test_edits_rewinds_and_traces_of_drawn_topologies_for_hours(spark: SparkSession) -> None:
+    first, until = 3_000_000, time.monotonic() + float(os.environ["HAILSTORM_SOAK"])
+    changed, others, few = edits.alike(first, versions=2), edits.alike(first, versions=1), edits.short(first)
+    while time.monotonic() < until:
+        case = next(changed)
+        assert edits.edited(case, spark, offline=case.seed % 2 == 0) == [], f"seed {case.seed}"
+        case = next(others)
+        assert edits.gone_back(case, spark, _middle(case)) == [], f"seed {case.seed}"
+        case = next(few)
+        assert edits.untraced(case, spark) == [], f"seed {case.seed}"
+
+
+def _middle(case: Case) -> int:
+    return random.Random(case.seed).randint(1, len(case.events))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hailstorm.clock.clock import Clock, Interval, Range
-from hailstorm.clock.coverage import Coverage, Overlap
+from hailstorm.clock.coverage import Coverage, Overlap, spans_without
 from hailstorm.clock.watermark import Patience, Watermark
 
 SPOUTS = st.sampled_from(["tweets", "posts"])
@@ -110,6 +110,14 @@ def test_spans_are_sorted_and_apart_and_survive_json(ranges: list[Range]) -> Non
             assert all(start < end for start, end in spans)
             assert all(left[1] < right[0] for left, right in pairwise(spans))
     assert Coverage.from_json(coverage.to_json()) == coverage
+
+
+@given(st.lists(RANGES, max_size=6), st.lists(RANGES, max_size=6))
+def test_spans_without_others_hold_what_only_they_hold(one: list[Range], two: list[Range]) -> None:
+    offsets = [{at for range_ in ranges for at in range(range_.start, range_.end)} for ranges in (one, two)]
+    spans, gaps = (Coverage.of_ranges(Range("t", 0, at, at + 1) for at in some).spans for some in offsets)
+    left = spans_without(spans.get("t", {}).get(0, ()), gaps.get("t", {}).get(0, ()))
+    assert [at for start, end in left for at in range(start, end)] == sorted(offsets[0] - offsets[1])
 
 
 TICKS = st.lists(

@@ -25,6 +25,7 @@ CASES: list[tuple[SqlMonoid, tuple[str, ...]]] = [
     (hs.sum("x"), ("bigint",)),
     (hs.sum("x"), ("decimal(12,3)",)),
     (hs.mean("x"), ("int",)),
+    (hs.mean("x"), ("decimal(12,3)",)),
     *((hs.max("x"), (type_,)) for type_ in ("int", "double", "string", "binary", "boolean", "date", "timestamp")),
     (hs.max("x"), ("decimal(9,2)",)),
     *((hs.min("x"), (type_,)) for type_ in ("bigint", "float", "string", "boolean", "timestamp_ntz")),
@@ -46,6 +47,9 @@ def states(type_: str, monoid: SqlMonoid) -> st.SearchStrategy[Any]:
         return st.tuples(st.integers(0, 9), st.integers(0, 9)).map(lambda c: {"yes": min(c), "n": max(c)})
     if type_.startswith("struct<sum"):
         exact = arrow_type(type_).field("sum").type
+        if isinstance(monoid, Mean) and exact.scale:  # a mean has no more digits than the values
+            some = st.lists(st.integers(1 - 10**12, 10**12 - 1), max_size=9)
+            return some.map(lambda digits: {"sum": Decimal(sum(digits)).scaleb(-exact.scale), "n": len(digits)})
         total = st.integers(-(10**30), 10**30).map(lambda digits: Decimal(digits).scaleb(-exact.scale))
         return st.fixed_dictionaries({"sum": total, "n": st.integers(0, 9)})
     if type_.startswith("struct<by"):
@@ -111,6 +115,11 @@ def test_a_total_that_its_type_cannot_hold_is_null_and_comes_back() -> None:
     totals = column_of(state, *({"sum": Decimal(t), "n": 1} for t in ("99999999999.9", "100000000000.0", "-1.5")))
     assert arrow.present(totals).to_pylist() == [Decimal("99999999999.9"), None, Decimal("-1.5")]
 
+    arrow, state, _ = arrow_pieces(hs.sum("x"), ("decimal(20,2)",))
+    assert arrow.present is not None
+    totals = column_of(state, *({"sum": Decimal(t), "n": 1} for t in ("9" * 28 + ".99", "1" + "0" * 28, "-1.5")))
+    assert arrow.present(totals).to_pylist() == [Decimal("9" * 28 + ".99"), None, Decimal("-1.5")]
+
 
 def test_a_mean_beyond_a_bigint_is_rounded_to_the_nearest() -> None:
     arrow, state, _ = arrow_pieces(hs.mean("x"), ("bigint",))
@@ -118,6 +127,16 @@ def test_a_mean_beyond_a_bigint_is_rounded_to_the_nearest() -> None:
     totals = [10**25 + 1, -(10**30), 2**63, 2**53 + 1]
     means = arrow.present(column_of(state, *({"sum": Decimal(t), "n": 1} for t in totals), None, {"sum": 0, "n": 0}))
     assert means.to_pylist() == [*map(float, totals), None, None]
+
+
+def test_a_mean_of_decimals_is_rounded_half_up_once() -> None:
+    arrow, state, value = arrow_pieces(hs.mean("x"), ("decimal(28,3)",))
+    assert arrow.present is not None
+    sums = [("-0.010", 3), ("0.001", 20_000), ("-0.001", 20_000), ("0.001", 20_001), ("9" * 25 + ".999", 1), ("1", 0)]
+    means = arrow.present(column_of(state, *({"sum": Decimal(total), "n": n} for total, n in sums), None))
+    assert means.type == arrow_type(value)
+    wanted = ["-0.0033333", "0.0000001", "-0.0000001", "0.0000000", "9" * 25 + ".9990000"]
+    assert means.to_pylist() == [*map(Decimal, wanted), None, None]
 
 
 def test_a_group_without_values_has_no_sum_no_mean_and_no_answer() -> None:

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ import pytest
 
 import hailstorm.algebra as hs
 from hailstorm.algebra.monoid import Pieces, SqlMonoid
+from hailstorm.topology.arrow_types import arrow_type
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -66,6 +67,7 @@ CASES = {
     "mean_i": Case(hs.mean("i"), "avg(i)"),
     "mean_l": Case(hs.mean("l"), "avg(cast(l as decimal(28,0)))", close=1e-12),
     "mean_d": Case(hs.mean("d"), "avg(d)"),
+    "mean_wide": Case(hs.mean("wide"), "avg(wide)"),
     "mean_x": Case(hs.mean("x"), "avg(x)", close=1e-12),
     **{f"variance_{c}": Case(hs.variance(c), f"variance({c})", close=1e-9) for c in ("i", "l", "d", "x", "wide")},
     "stddev_i": Case(hs.stddev("i"), "stddev(i)", close=1e-9),
@@ -341,6 +343,36 @@ def test_sums_go_on_beyond_a_bigint_and_come_back(spark: SparkSession) -> None:
     assert [got[k]["mean"] for k in (2, 4)] == [float(2**63 - 1), -0.5]
     assert got[2]["variance"] == 0.0
     assert math.isclose(got[4]["variance"], 2.0**126 * 4 / 3, rel_tol=1e-12)
+
+
+@pytest.mark.parametrize("digits, scale", [(28, 3), (28, 0), (5, 2), (28, 18), (22, 22)])
+def test_a_mean_of_decimals_is_rounded_half_up_once_in_sql_and_in_arrow(
+    spark: SparkSession, digits: int, scale: int
+) -> None:
+    pieces = hs.mean("x").pieces((f"decimal({digits},{scale})",))
+    assert pieces.arrow is not None and pieces.arrow.present is not None
+    random.seed(11)
+    sums = []
+    for n in [random.choice((1, 2, 3, 7, 20_000, 10**9)) for _ in range(2000)]:
+        sums.append((random.randrange(-(10**digits) + 1, 10**digits) * n // random.choice((1, 9)), n))
+    # Quotients close to the middle of two last digits: rounded twice, some of these go up and should not.
+    for n in [random.randrange(10_000, 10**9) for _ in range(4000)]:
+        middle = random.randrange(10**digits // 10) * n + n * random.randrange(10_000) // 10_000 + n // 20_000
+        sums.append((middle + random.choice((-1, 0, 1)), n))
+    with localcontext(prec=60):
+        states = [{"sum": Decimal(total).scaleb(-scale), "n": n} for total, n in sums]
+        wanted = [_half_up(total * 10_000, n).scaleb(-scale - 4) for total, n in sums]
+    column = pa.array(states, arrow_type(pieces.state_type))
+    assert pieces.arrow.present(column).to_pylist() == wanted
+    frame = spark.createDataFrame(pa.table({"s": column}))
+    got = frame.selectExpr(f"{pieces.present.replace('{s}', 's')} as mean").toArrow()["mean"]
+    assert got.type == arrow_type(pieces.value_type)
+    assert got.to_pylist() == wanted
+
+
+def _half_up(a: int, b: int) -> Decimal:
+    size = (2 * abs(a) + b) // (2 * b)
+    return Decimal(-size if a < 0 else size)
 
 
 def test_variance_keeps_its_digits_when_values_are_large_and_close(spark: SparkSession) -> None:

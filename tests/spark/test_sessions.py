@@ -11,25 +11,11 @@ from pyspark.sql import SparkSession
 
 import hailstorm as hs
 from hailstorm.testing import Driver
+from tests.spark.longest import Longest
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 GAP = 30
 Row = tuple[str, int, int]
-
-
-class Longest(hs.Monoid):
-    """One's own: the longest text so far."""
-
-    state = "STRING"
-
-    def zero(self) -> str:
-        return ""
-
-    def lift(self, value: int) -> str:
-        return "x" * value
-
-    def merge(self, a: str, b: str) -> str:
-        return max(a, b, key=len)
 
 
 def visits(kinds: str, **options: Any) -> hs.Topology:

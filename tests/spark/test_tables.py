@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 import hailstorm as hs
 from hailstorm.engine.stages import group
 from hailstorm.testing import Driver
+from tests.spark.longest import Longest
 from tests.spark.oracle import after_changes, as_set, folded, topped
 
 Row = dict[str, Any]
@@ -162,3 +163,17 @@ def test_a_top_of_a_filter_that_nobody_else_reads_sees_all_rows_in_every_way_to_
         driver.feed("moves", [{"k": f"k{number}", "by": number} for number in range(20)])
         driver.advance()
         assert [(row["k"], row["rank"]) for row in driver.table("best")] == [("k18", 2), ("k19", 1)]
+
+
+@pytest.mark.parametrize("tasks", [1, 2], ids=["prepared", "planned"])
+def test_a_group_that_loses_its_last_row_asks_nothing_of_ones_own_monoid(spark: SparkSession, tasks: int) -> None:
+    storm = hs.Topology("emptied")
+    moves = storm.spout("moves", hs.Log("x"), schema="k STRING, by BIGINT")
+    sums = moves.fold("sums", by="k", s=hs.sum("by"), n=hs.count())
+    sums.fold("sizes", by="s", longest=Longest("n"))
+    with Driver(storm, spark, tasks=(tasks,)) as driver:
+        for by in (1, 1):
+            driver.feed("moves", [{"k": "a", "by": by}])
+            driver.advance()
+        assert driver.table("sizes") == [{"s": 2, "longest": "xx"}]
+        assert not driver.errors()

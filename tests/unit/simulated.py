@@ -52,6 +52,9 @@ class MemoryStore:
             outer, _, inner = folder.rpartition("/")
             self.folders.setdefault(outer, {})[inner] = None
 
+    def identity(self, name: str) -> object:
+        return self.content.get(name)
+
     def write(self, name: str, fill: Callable[[pa.NativeFile], object], synced: bool = True) -> int:
         sink = pa.BufferOutputStream()
         fill(sink)

@@ -7,9 +7,11 @@ import json
 import math
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 import pytest
+import rich.progress
 from rich.console import Console
 
 from hailstorm.cli import output
@@ -171,3 +173,14 @@ def test_the_summary_says_what_was_skipped_and_rejected_and_where_to_look(capsys
     text = capsys.readouterr().err
     assert "0 errors, 5,400 skipped on overload, 3 rejected by sinks" in text
     assert "errors app.py" in text
+
+
+def test_a_console_is_one_of_rich_once_it_is_used() -> None:
+    written = io.StringIO()
+    console: Any = output._Later(file=written, force_terminal=True, width=80)
+    with rich.progress.Progress(console=console, transient=True) as progress:
+        progress.add_task("copying", total=1)
+        progress.refresh()
+    console.print("a [bold]word[/bold]", style="dim")
+    assert isinstance(console, Console)
+    assert "copying" in written.getvalue() and "word" in written.getvalue()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,11 @@ from hailstorm.errors import HailstormError, LedgerError, UsageError
 from hailstorm.history import diff as diff_module
 from hailstorm.history import touched
 from hailstorm.history.opened import OpenLedger, open_ledger
-from hailstorm.ledger import vacuum
+from hailstorm.ledger import parts, vacuum
+from hailstorm.ledger.cache import RunCache
+from hailstorm.ledger.commit import Run
 from hailstorm.ledger.reader import State
+from hailstorm.ledger.runs import Hashes
 from hailstorm.ledger.vacuum import Vacuum
 from hailstorm.topology.retention import read_retention
 from tests.unit.word_ledger import WordLedger
@@ -67,7 +71,7 @@ def test_a_diff_applied_to_one_moment_gives_the_other(
     place: WordLedger, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     if way != "runs apart":
-        monkeypatch.setattr(touched, "_FEW_ROWS", 0)
+        monkeypatch.setattr(touched, "_ROWS_OF_A_COMMIT", 0)
     if way == "in small pieces":
         monkeypatch.setattr(diff_module, "_PIECE", 7)
     reader = OpenLedger(place.ledger)
@@ -83,12 +87,37 @@ def test_a_diff_applied_to_one_moment_gives_the_other(
         assert [change["word"] for change in changes] == sorted(change["word"] for change in changes)
 
 
+def test_a_diff_of_neighbours_looks_at_what_the_commit_wrote_and_at_a_shared_run_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = WordLedger(tmp_path / "words")
+    place.tick(dict.fromkeys(WORDS, 1))
+    for number in range(12):
+        place.tick({WORDS[number]: 2})
+    place.compact()
+    reader, head = OpenLedger(place.ledger), place.ledger.head.commit
+    asked: list[tuple[str, int]] = []
+    real = parts.rows_of_hashes
+
+    def counted(cache: RunCache, step: str, run: Run, hashes: Hashes, columns: Sequence[str]) -> pa.Table:
+        asked.append((run.id, len(hashes)))
+        return real(cache, step, run, hashes, columns)
+
+    monkeypatch.setattr(parts, "rows_of_hashes", counted)
+    monkeypatch.setattr(touched, "_ROWS_OF_A_COMMIT", 0)
+    assert reader.diff("counts", head - 1, head).arrow().num_rows == 0
+    assert asked == [], "a compaction changes nothing"
+    assert reader.diff("counts", head - 2, head - 1).arrow().num_rows == 1
+    assert len({run for run, _ in asked}) == len(asked) == 2, "each run once, although both moments have it"
+    assert {count for _, count in asked} == {1}, "for the one key that the commit wrote"
+
+
 def test_after_retention_diffs_between_what_is_kept_are_right(
     place: WordLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in {"KEEP_LOOSE": 5, "PACK": 10}.items():
         monkeypatch.setattr(vacuum, name, value)
-    monkeypatch.setattr(touched, "_FEW_ROWS", 0)
+    monkeypatch.setattr(touched, "_ROWS_OF_A_COMMIT", 0)
     work = Vacuum(place.ledger, read_retention("1 second, 1 day: 4 seconds, rest: 1 day"), now=lambda: 1769852000.0)
     while work.work(whole=True):
         pass
@@ -129,7 +158,7 @@ def test_only_what_changed_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     place.compact()
     place.tick({"w8": 1})
     a, b = (State(place.ledger, place.ledger.at(number), "counts") for number in (2, 4))
-    assert [run.rows for _, run in touched.touched_runs("counts", a, b)] == [1]
+    assert [run.rows for _, run in touched.touched_runs(a, b)] == [1]
     assert OpenLedger(place.ledger).diff("counts", 2, 4).arrow().to_pylist() == [
         {"kind": "update", "word": "w8", "before": {"n": 8}, "after": {"n": 1}}
     ]

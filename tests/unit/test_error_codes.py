@@ -36,6 +36,7 @@ SHARED = {
     "HS-LOG-023": "a file is gone, in a folder or in a store",
     "HS-LOG-024": "a file has changed, in a folder or in a store",
     "HS-LOG-030": "no broker answers, asked by the driver or by a task",
+    "HS-LOG-072": "a file of an archive does not fit, when it is looked through or when it is read",
     "HS-SNK-001": "the target cannot be written",
     "HS-SNK-002": "a package is missing",
     "HS-SNK-003": "the target is there in another form",

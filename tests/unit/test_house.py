@@ -39,6 +39,7 @@ UPWARDS = {
     ("topology/topology.py", "hailstorm.cli.run"),
     ("topology/topology.py", "hailstorm.engine.progress.Progress"),
     ("topology/topology.py", "hailstorm.history.audit.Audited"),
+    ("topology/topology.py", "hailstorm.history.backfill"),
     ("topology/topology.py", "hailstorm.history.looking_back"),
     ("topology/topology.py", "hailstorm.history.replay.Replayed"),
     ("topology/topology.py", "hailstorm.history.rewind"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from hailstorm.errors import LedgerError
-from hailstorm.ledger.commit import DataFile, Run, Stamp, StateChange, StepShape
+from hailstorm.ledger.commit import DataFile, Run, Stamp, StateChange, StepShape, commit_name
 from hailstorm.ledger.ledger import Ledger, next_commit
 from hailstorm.ledger.reader import LETTER, open_ledger
 from hailstorm.ledger.runs import write_run
+from hailstorm.ledger.stores.local import LocalStore
 
 COUNTS = StepShape(kind="fold", key=("word",), values=("n",), fingerprint="f")
 TOP = StepShape(kind="top", key=("word",), values=("n", "rank"), waits="rank", order=("rank",))
@@ -54,6 +56,49 @@ def test_state_is_the_newest_row_of_every_key_now_and_at_every_commit(ledger: Le
     ]
     assert reader.state("counts").pandas()["n"].tolist() == [2, 1]
     assert reader.state("counts").duckdb().fetchall() == [("b", 2), ("c", 1)]
+
+
+def test_a_commit_is_read_once_and_only_what_came_since_is_read_then(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = open_ledger(ledger.root)
+    read: list[str] = []
+    real = LocalStore.get
+
+    def counted(store: LocalStore, name: str) -> bytes | None:
+        data = real(store, name)
+        if data is not None:
+            read.append(name)
+        return data
+
+    monkeypatch.setattr(LocalStore, "get", counted)
+    for _ in range(3):
+        assert reader.state("counts").arrow().num_rows == 2
+    assert read == []
+    tick(ledger, state={"counts": StateChange(added=(written(ledger, "counts", [{"word": "d", "n": 1}]),))})
+    read.clear()  # the writer looks at history.json
+    for _ in range(3):
+        assert reader.state("counts").arrow().num_rows == 3
+        assert reader.state("counts", at=4).arrow().num_rows == 2
+        assert reader.state("counts", at=3).arrow().num_rows == 3
+    assert len(read) == len(set(read)), "the older ones for their own moment, and then no more"
+
+
+def test_a_moment_that_is_gone_is_an_error_also_for_who_has_seen_it(ledger: Ledger) -> None:
+    reader = open_ledger(ledger.root)
+    assert reader.state("counts", at=2).arrow().num_rows == 2
+    for number in (1, 2):
+        ledger.store.delete(commit_name(number))
+    with pytest.raises(LedgerError, match="HS-LED-032"):
+        reader.state("counts", at=2)
+
+
+def test_reading_waits_for_no_disk(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = open_ledger(ledger.root)
+    reader.state("counts").arrow()  # makes the folder of pins
+    monkeypatch.setattr(os, "fsync", lambda _: pytest.fail("something was synced"))
+    assert reader.state("counts").arrow().num_rows == 2
+    assert not ledger.store.list("pins")
 
 
 def test_a_reader_sees_what_was_committed_since_it_was_opened(ledger: Ledger) -> None:

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from pathlib import Path
 
 import msgspec
 import pyarrow as pa
 import pytest
+from typer.testing import CliRunner
 
 import hailstorm as hs
+from hailstorm.cli.app import app
 from hailstorm.engine.delivery.outbox import LedgerOutbox
 from hailstorm.engine.delivery.renamed import hand_over
 from hailstorm.engine.ticks.renaming import renames
 from hailstorm.errors import LedgerError, RunError
 from hailstorm.history.erase import erase, erased_hashes
 from hailstorm.history.opened import open_ledger
+from hailstorm.history.touched import touched_runs
 from hailstorm.history.verify import verify
 from hailstorm.ledger.commit import Former, SinkShape
 from hailstorm.ledger.cursors import SinkRecord
 from hailstorm.ledger.ledger import Ledger, next_commit
 from hailstorm.ledger.live import Live
+from hailstorm.ledger.reader import State
 from hailstorm.ledger.renaming import moved, renamed_fields, under_names_of_now, with_former
 from hailstorm.ledger.runs import run_name
 from hailstorm.ledger.squashing import squashed
@@ -64,19 +69,78 @@ def test_runs_get_a_second_name_and_are_not_written_again(words: WordLedger) -> 
     assert ledger.head.called_then(3) == {}
 
 
-def test_who_asks_by_the_wrong_name_is_told_the_right_one(words: WordLedger) -> None:
+def counts(state: State) -> dict[str, int]:
+    return {row["word"]: row["n"] for row in state.arrow().to_pylist()}
+
+
+def test_what_was_before_a_renaming_is_read_under_the_new_name_too(words: WordLedger) -> None:
     rename(words.ledger, "totals", "counts")
     reader = open_ledger(words.ledger.root)
-    for step, at, hint in (
-        ("totals", 2, "It was called 'counts' then."),
-        ("counts", None, "It is called 'totals' since commit 3."),
-    ):
-        with pytest.raises(LedgerError) as caught:
-            reader.state(step, at)
-        assert hint in caught.value.render()
+    for at in (1, 2):
+        assert counts(reader.state("totals", at)) == counts(reader.state("counts", at)) == words.at[at]
+    runner = CliRunner()
+    said = runner.invoke(app, ["state", str(words.ledger.root), "totals", "--at", "1", "--json"])
+    assert [json.loads(line) for line in said.stdout.splitlines()] == [
+        {"word": "hail", "n": 1},
+        {"word": "rain", "n": 2},
+    ]
     with pytest.raises(LedgerError) as caught:
-        reader.diff("totals", 1, 3)
-    assert "It was called 'counts' then." in caught.value.render()
+        reader.state("counts")
+    assert "It is called 'totals' since commit 3." in caught.value.render()
+
+
+def test_a_diff_across_a_renaming_reads_what_changed(words: WordLedger, monkeypatch: pytest.MonkeyPatch) -> None:
+    words.tick({f"word{number}": 1 for number in range(1_000)})
+    rename(words.ledger, "totals", "counts")
+    reader = open_ledger(words.ledger.root)
+    assert reader.diff("totals", 3, 4).arrow().num_rows == 0
+    words.step = "totals"
+    words.tick({"hail": 7})
+    change = {"kind": "update", "word": "hail", "before": {"n": 2}, "after": {"n": 7}}
+    one, other = reader.state("totals", 3), reader.state("totals", 5)
+    assert [run.rows for _, run in touched_runs(one, other)] == [1], "the files that both have are the same"
+    assert reader.diff("totals", 3, 5).arrow().to_pylist() == [change]
+    assert reader.diff("totals", 5, 3).arrow().to_pylist() == [{**change, "before": {"n": 7}, "after": {"n": 2}}]
+    assert reader.diff("totals", 1, 5).arrow().num_rows == 1_002
+    runner = CliRunner()
+    said = runner.invoke(app, ["diff", str(words.ledger.root), "totals", "3", "5", "--json"])
+    assert json.loads(said.stdout) == change
+    with pytest.raises(LedgerError) as caught:
+        reader.diff("counts", 1, 5)
+    assert "It is called 'totals' since commit 4." in caught.value.render()
+
+
+def test_the_life_of_a_key_goes_on_under_a_new_name(words: WordLedger) -> None:
+    rename(words.ledger, "totals", "counts")
+    words.step = "totals"
+    words.tick({"hail": 7})
+    reader = open_ledger(words.ledger.root)
+
+    def lived(step: str, **until: int) -> list[tuple[int, int]]:
+        rows = reader.life(step, word="hail", **until).arrow().to_pylist()
+        return [(row["commit"], row["after"]["n"]) for row in rows]
+
+    assert lived("totals") == [(1, 1), (2, 2), (4, 7)]
+    assert lived("totals", until=2) == lived("counts", until=2) == [(1, 1), (2, 2)]
+    said = CliRunner().invoke(
+        app, ["state", str(words.ledger.root), "totals", "--key", "hail", "--history", "--at", "2", "--json"]
+    )
+    assert [json.loads(line)["commit"] for line in said.stdout.splitlines()] == [1, 2]
+
+
+def test_a_new_step_with_an_old_name_is_not_taken_for_the_old_one(words: WordLedger) -> None:
+    rename(words.ledger, "totals", "counts")
+    head = words.ledger.head
+    shape = msgspec.structs.replace(head.steps["totals"], formerly=())
+    steps = {**head.steps, "counts": shape}
+    words.ledger.commit(next_commit(head, "evolve", words.ledger.epoch, BEGIN, steps=steps))
+    words.tick({"hail": 40})
+    reader = open_ledger(words.ledger.root)
+    assert [row["commit"] for row in reader.life("counts", word="hail").arrow().to_pylist()] == [5]
+    assert counts(reader.state("counts", 1)) == words.at[1], "the step that had the name then"
+    with pytest.raises(LedgerError, match="one step at commit 1 and another at commit 5") as caught:
+        reader.diff("counts", 1, 5)
+    assert "'totals' and 'counts' now" in caught.value.render()
 
 
 def test_squashed_commits_do_the_same(words: WordLedger) -> None:

@@ -64,6 +64,16 @@ def test_a_stop_iteration_does_not_end_the_batch() -> None:
     assert "StopIteration" in refused[1]
 
 
+def test_a_result_that_cannot_be_gone_through_does_not_end_the_batch() -> None:
+    class Ended:
+        def __iter__(self) -> Iterator[dict[str, Any]]:
+            raise StopIteration
+
+    rows, refused = ran(lambda row: Ended() if row.x == 2 else [{"n": row.x, "word": "w"}], [1, 2, 3])
+    assert [(n, offset) for n, _, offset in rows] == [(1, 0), (3, 2)]
+    assert "StopIteration" in refused[1]
+
+
 def test_a_generator_that_raises_half_way_gives_nothing() -> None:
     def function(row: Any) -> Iterator[dict[str, Any]]:
         yield {"n": 1, "word": "first"}

@@ -19,6 +19,8 @@ BEGIN = datetime(2026, 1, 31, 9, 30, tzinfo=UTC)
 
 
 class WordLedger:
+    step = "counts"  # the name that it has
+
     def __init__(self, root: Path) -> None:
         self.ledger = Ledger(root, create=True)
         self.at: dict[int, dict[str, int]] = {0: {}}  # the counts at every commit
@@ -26,11 +28,11 @@ class WordLedger:
     def tick(self, changes: dict[str, int | None]) -> None:
         """Set the counts of some words; None removes one."""
         ledger = self.ledger
-        state = {"counts": StateChange(added=(self._written(changes),))} if changes else {}
+        state = {self.step: StateChange(added=(self._written(changes),))} if changes else {}
         steps = {"steps": {"counts": SHAPE}, "fingerprints": {"counts": "f"}} if not ledger.head.commit else {}
         end = {"lines": {"0": ledger.head.clock.get("lines", {}).get("0", 0) + len(changes)}}
         self._commit("tick", state=state, end=end, **steps)
-        new = {**self.at[ledger.head.commit - 1], **changes}
+        new = {**self.at[max(at for at in self.at if at < ledger.head.commit)], **changes}
         self.at[ledger.head.commit] = {word: n for word, n in new.items() if n is not None}
 
     def compact(self) -> None:
@@ -62,4 +64,4 @@ class WordLedger:
         ).sort_by("_hash")
 
     def _written(self, changes: dict[str, int | None]) -> Run:
-        return write_run(self.ledger.store, "counts", self.rows(changes), self.ledger.stamp)
+        return write_run(self.ledger.store, self.step, self.rows(changes), self.ledger.stamp)

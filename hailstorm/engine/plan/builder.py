@@ -19,7 +19,7 @@ from hailstorm.engine.stages.chain import Stage
 from hailstorm.engine.stages.deposit import Deliver, GiveErrors, Leave, Outlet
 from hailstorm.engine.stages.order import Inbox
 from hailstorm.engine.stages.read import KeepCovered
-from hailstorm.engine.stages.rows import ReadRows, ReadWhole
+from hailstorm.engine.stages.rows import AsVersions, ReadNothing, ReadRows, ReadWhole
 from hailstorm.engine.stages.table_changes import SeenChanges
 from hailstorm.ledger.commit import PanesShape, StepShape
 from hailstorm.ledger.keyed_state import Layout
@@ -37,12 +37,24 @@ from hailstorm.topology.times import times_matter
 from hailstorm.topology.topology import Topology
 
 
+@dataclass(frozen=True)
+class Beginning:
+    """A plan for steps that are new to tables that have rows: it brings them these rows, and runs nothing else."""
+
+    steps: frozenset[str]  # that are run: those that begin, and all below them
+    readers: frozenset[str]  # that begin with the whole of the tables that they read
+
+    def runs(self, branch: str) -> bool:
+        return branch.partition(".")[0] in self.steps
+
+
 @dataclass
 class Builder:
     spark: SparkSession
     topology: Topology
     tasks: int
     retrying: bool = False
+    beginning: Beginning | None = None
     branches: list[Branch] = field(default_factory=list)
     steps: dict[str, CompiledStep] = field(default_factory=dict)
     outputs: dict[str, pa.Schema] = field(default_factory=dict)  # public columns of named outputs, by whole name
@@ -60,8 +72,22 @@ class Builder:
         reads = tuple(dict.fromkeys(names))
         return self.leaf(f"{names[0]}>", ReadRows(names, tuple(schema.names), tasks), schema, tasks, reads)
 
-    def rows_of(self, name: str, tasks: int | None = None) -> Flow:
-        return self.steps[name].rows(tasks or self.tasks)
+    def rows_of(self, name: str, tasks: int | None = None, reader: str = "") -> Flow:
+        """What a step gives in a tick. At a beginning steps that are not run give nothing; but the tables of a
+        `reader` that begins give all their rows."""
+        given = self.steps[name]
+        if self.beginning is None or self.beginning.runs(name):
+            return given.rows(tasks or self.tasks)
+        if given.whole is not None and reader in self.beginning.readers:
+            return given.whole()
+        return self.leaf(f"{name}-", ReadNothing(), given.rows(1).schema, 1)
+
+    def versions_of(self, table: str, reader: str) -> Flow:
+        """Every record that a table gets in a tick. At a beginning, what it holds: newest versions."""
+        records = self.versions[table](self.tasks)
+        if self.beginning is None or self.beginning.runs(table):
+            return records
+        return self.rows_of(table, reader=reader).then(AsVersions(records.schema), records.schema)
 
     def _seen_by(self, step: Step) -> Flow:
         """What a bolt reads. Of a table, no changes that are of the time alone."""
@@ -102,14 +128,7 @@ class Builder:
     ) -> None:
         """Let others read what a stateful step leaves, which is no table."""
         self.branches.append(Branch(step.name, flow, outputs=() if late is None else (late.name,)))
-        shape = StepShape(
-            kind=step.kind,
-            key=(),
-            values=tuple(schema.names),
-            tables={layout.table: layout.key for layout in layouts},
-            agendas={layout.table: layout.clock for layout in layouts if layout.clock},
-        )
-        self._give_rows(step, schema, shape)
+        self._give_rows(step, schema, shape_of_stream(step, schema, layouts))
 
     def _give_rows(self, step: Step, schema: pa.Schema, shape: StepShape) -> None:
         rows = pa.schema([*schema, *HIDDEN])
@@ -208,4 +227,15 @@ def shape_of(
         hashed=hashed,
         agendas={layout.table: layout.clock for layout in layouts if layout.clock},
         panes=panes,
+    )
+
+
+def shape_of_stream(step: Step, schema: pa.Schema, layouts: tuple[Layout, ...]) -> StepShape:
+    """Of a step that keeps state, and gives rows of a stream."""
+    return StepShape(
+        kind=step.kind,
+        key=(),
+        values=tuple(schema.names),
+        tables={layout.table: layout.key for layout in layouts},
+        agendas={layout.table: layout.clock for layout in layouts if layout.clock},
     )

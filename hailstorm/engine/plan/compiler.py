@@ -9,7 +9,7 @@ is in tables.py; expressions that need no Spark are in stages/expressions.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +17,7 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import SparkSession
 
 from hailstorm.columns import HIDDEN, PRESENT
-from hailstorm.engine.plan.builder import public_columns, shape_of
+from hailstorm.engine.plan.builder import Beginning, public_columns, shape_of, shape_of_stream
 from hailstorm.engine.plan.flow import Flow
 from hailstorm.engine.plan.fold import FoldPlan, TableFoldPlan
 from hailstorm.engine.plan.join import JoinedColumns, TableJoinPlan
@@ -25,7 +25,7 @@ from hailstorm.engine.plan.keyed import KeyedFlow
 from hailstorm.engine.plan.panes import PanePlan, may_share
 from hailstorm.engine.plan.plan import Branch, Plan
 from hailstorm.engine.plan.process import ProcessPlan
-from hailstorm.engine.plan.sessions import SessionPlan, assigning, signed
+from hailstorm.engine.plan.sessions import SessionPlan, TableSessionPlan, assigning, signed
 from hailstorm.engine.plan.stateless import Stateless
 from hailstorm.engine.plan.stream_join import LookupPlan, StreamJoinPlan
 from hailstorm.engine.plan.table import TablePlan
@@ -68,13 +68,16 @@ from hailstorm.topology.step import (
 from hailstorm.topology.topology import Topology
 
 
-def compile_topology(spark: SparkSession, topology: Topology, tasks: int, retrying: bool = False) -> Plan:
+def compile_topology(
+    spark: SparkSession, topology: Topology, tasks: int, retrying: bool = False, beginning: Beginning | None = None
+) -> Plan:
     """Compile for so many tasks. Asks Spark for types, which takes a while, but runs no job.
 
-    `retrying` gives a plan that reads no log: dead letters enter each step at which they failed.
+    `retrying` gives a plan that reads no log: dead letters enter each step at which they failed. `beginning` gives one
+    that reads no log, too: some steps get the whole of their tables.
     """
     ship_by_value(topology.folder)
-    return Compiler(spark, topology, tasks, retrying).plan()
+    return Compiler(spark, topology, tasks, retrying, beginning).plan()
 
 
 @dataclass
@@ -108,11 +111,12 @@ class Compiler(Stateless):
             except (AnalysisException, ParseException) as error:
                 first = str(error).strip().partition("\n")[0].partition(" SQLSTATE")[0]
                 raise TopologyError(90, f"Spark refuses step '{step.name}': {first}", at=step.at) from error
-        return Plan(self.tasks, tuple(self.branches), self.steps, self.inbox)
+        run = tuple(one for one in self.branches if self.beginning is None or self.beginning.runs(one.step))
+        return Plan(self.tasks, run, self.steps, self.inbox)
 
     def _fold(self, step: Fold) -> None:
         source = self.topology.step(step.inputs[0])
-        flow = self.rows_of(source.name).named(step.name)
+        flow = self.rows_of(source.name, reader=step.name).named(step.name)
         if self.retrying and not source.is_table:
             flow = flow.then(KeepCovered(step.name))
         sinks, readers = self.consumers(step)
@@ -131,14 +135,14 @@ class Compiler(Stateless):
             if not source.is_table and self._shares_panes(step, source, flow):
                 kind = PanePlan
             elif step.windows is None:
-                kind = SessionPlan
+                kind = TableSessionPlan if source.is_table else SessionPlan
             flow = flow.then(assigning(step, flow, late, self.tasks, kind is PanePlan), with_windows(flow.schema))
         fold = kind(step, source, flow, self.tasks, sinks, bool(readers), self._times(step), self.leaf, waiting)
         written, values, rejects = fold.compiled()
         self.branches.append(Branch(step.name, written, outputs=outputs))
         key = pa.schema([fold.key_field(name) for name in step.key])
         waits = CLOSED if waiting is not None and waiting.final else ""
-        hashed = step.key[:-2] if kind is SessionPlan else None
+        hashed = step.key[:-2] if isinstance(step, WindowedFold) and step.windows is None else None
         panes = fold.shape if isinstance(fold, PanePlan) else None
         self._give_table(step, key, values, fold.layouts, rejects=rejects, waits=waits, hashed=hashed, panes=panes)
 
@@ -204,7 +208,7 @@ class Compiler(Stateless):
 
     def _table_join(self, step: TableJoin) -> None:
         sinks, readers = self.consumers(step)
-        flows = (self.rows_of(step.inputs[0]), self.rows_of(step.inputs[1]))
+        flows = (self.rows_of(step.inputs[0], reader=step.name), self.rows_of(step.inputs[1], reader=step.name))
         join = TableJoinPlan(
             step, self._joined_columns(step), flows, self.tasks, sinks, bool(readers), self._times(step)
         )
@@ -225,10 +229,18 @@ class Compiler(Stateless):
         late = self.outlet(step, "late", columns.of_rows) if step.by_time else None
         lookup = LookupPlan(step, columns, self.tasks, self._outlet_of(step), late)
         stream, table = self._given_rows(step, step.inputs[0]), step.inputs[1]
+        if step.of_everyone:
+            key = self.topology.step(table).key
+            kept, paired, layout = lookup.of_everyone(stream, self.rows_of(table, tasks=1, reader=step.name), key)
+            self.branches.append(Branch(layout.table, kept))
+            self._give(step, paired)
+            shape = shape_of_stream(step, columns.both, (layout,))
+            self.steps[step.name] = replace(self.steps[step.name], shape=shape)
+            return
         if step.by_time:
-            flow, layouts = lookup.by_time(stream, self.versions[table](self.tasks), self._start(step))
+            flow, layouts = lookup.by_time(stream, self.versions_of(table, step.name), self._start(step))
         else:
-            flow, layouts = lookup.latest(stream, self.rows_of(table))
+            flow, layouts = lookup.latest(stream, self.rows_of(table, reader=step.name))
         self._give_stream(step, flow, columns.both, layouts, late)
 
     def _joined_columns(self, step: TwoSided) -> JoinedColumns:

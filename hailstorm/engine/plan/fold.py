@@ -21,6 +21,8 @@ from hailstorm.algebra.monoid import AnyMonoid, ArrowLift, Monoid, Pieces, SqlMo
 from hailstorm.columns import HASH, HIDDEN, SIGN, TIME, quoted, struct_of
 from hailstorm.engine.plan.flow import Flow, Job, arrow_schema, type_text, why_not
 from hailstorm.engine.plan.needs import Need, of_keys, of_monoids
+from hailstorm.engine.plan.ranges import owned
+from hailstorm.engine.spark.session import is_on_this_machine
 from hailstorm.engine.stages.chain import Stage
 from hailstorm.engine.stages.compute import ComputeColumns
 from hailstorm.engine.stages.deposit import RefuseNullKeys
@@ -30,6 +32,7 @@ from hailstorm.engine.stages.fold import FOUND, MEMBERS, OLD, PRIOR, STATE, Cell
 from hailstorm.engine.stages.group import GroupRows, Lifted, can_reduce
 from hailstorm.engine.stages.members import LIVE, HashGroups, RecallTimes, ReplaceMembers, SignRows, inner_name
 from hailstorm.engine.stages.own import ORIGIN, OwnMerge, OwnPresent
+from hailstorm.engine.stages.table_sessions import ReplaceSessions
 from hailstorm.engine.stages.waiting import CLOSED, DUE, Waiting
 from hailstorm.errors import TopologyError
 from hailstorm.ledger.hashing import can_hash
@@ -154,16 +157,20 @@ class FoldPlan:
 
     def _with_due(self, delta: Flow) -> Flow:
         """Of several tasks, each must get what is due of its keys. One task finds it all by itself (LookUp)."""
-        if self.waiting is None or self.tasks == 1:
+        if self.tasks == 1:
             return delta
-        return self.brought_with_due(delta, self.step.key)
+        if self.waiting is not None:
+            return self.brought_with_due(delta, self.step.key)
+        # Spark spreads groups over tasks as it likes. On one machine that costs nothing: tasks share copies of runs.
+        is_near = is_on_this_machine(delta.base.sparkSession) or not self.step.key
+        return delta if is_near else delta.over(owned(delta.base, self.tasks))
 
     def brought_with_due(self, delta: Flow, by: tuple[str, ...]) -> Flow:
         """The rows and what is due, which has no time, at the tasks of these columns."""
         assert self.waiting is not None
         due = self.leaf(f"{self.step.name}!due", ReadDue(self.waiting.agendas, delta.schema), delta.schema, 1)
         both = delta.base.unionByName(due.dataframe())
-        return delta.over(both.repartition(self.tasks, *map(quoted, by)) if by else both.repartition(1))
+        return delta.over(owned(both, self.tasks, by) if by else both.repartition(1))
 
     def _grouped_in_arrow(self, bound: list[Bound]) -> Flow | None:
         """Aggregate in the pass that holds the rows; None when the JVM has to.
@@ -299,9 +306,10 @@ class TableFoldPlan(FoldPlan):
 
     def compiled(self) -> tuple[Flow, pa.Schema, Job | None]:
         bound = self._bound(self._signed())
-        self.replaces = self.times or any(isinstance(b.monoid, Monoid) or b.pieces.retract is None for b in bound)
+        no_inverse = any(isinstance(b.monoid, Monoid) or b.pieces.retract is None for b in bound)
+        self.replaces = self.replaces or self.times or no_inverse
         if self.waiting is not None and self.replaces:
-            self.waiting = replace(self.waiting, members=self._members_stage().layout)
+            self.waiting = replace(self.waiting, members=self._members_stage().members)
         return super().compiled()
 
     def rows(self) -> DataFrame:
@@ -319,6 +327,11 @@ class TableFoldPlan(FoldPlan):
         counted = F.expr(f"sum(IF({LIVE}, 1L, 0L))") if self.replaces else F.sum(F.expr(f"CAST({SIGN} AS BIGINT)"))
         return [counted.alias(MEMBERS)]
 
+    def _own_pieces(self, monoid: Monoid) -> Pieces:
+        pieces = super()._own_pieces(monoid)
+        # A row of a group that is empty is there to say so: it holds nothing to fold.
+        return replace(pieces, lift=f"{pieces.lift} FILTER (WHERE {LIVE})") if self.replaces else pieces
+
     @property
     def weight(self) -> str:
         return LIVE if self.replaces else SIGN
@@ -326,24 +339,33 @@ class TableFoldPlan(FoldPlan):
     @property
     def layouts(self) -> tuple[Layout, ...]:
         recalled = tuple(stage.layout for stage in self.flow.stages if isinstance(stage, RecallTimes))
-        members = (self._members_stage().layout,) if self.replaces else ()
+        members = (self._members_stage().members.layout,) if self.replaces else ()
         return (*super().layouts, *members, *recalled)
 
     def _keyed_in_arrow(self, flow: Flow) -> Flow:
-        signed = flow if self._is_signed else flow.then(SignRows(self.source.key, self._columns()))
+        signed = flow if self._is_signed else flow.then(SignRows(self.source.key, self.columns()))
         flow = super()._keyed_in_arrow(signed)
-        return flow.then(HashGroups(self.step.key)).then(self._members_stage()) if self.replaces else flow
+        return flow.then(HashGroups(self.members_by)).then(self._members_stage()) if self.replaces else flow
 
-    def _members_stage(self) -> ReplaceMembers:
-        identity = tuple(map(inner_name, self.source.key)) if self._is_signed else self.source.key
-        return ReplaceMembers(self.step.name, self.step.key, identity, self._columns())
+    @property
+    def members_by(self) -> tuple[str, ...]:
+        """The columns by which members are kept, and brought together."""
+        return self.step.key
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """The key of the table that members are of."""
+        return tuple(map(inner_name, self.source.key)) if self._is_signed else self.source.key
+
+    def _members_stage(self) -> ReplaceMembers | ReplaceSessions:
+        return ReplaceMembers(self.step.name, self.members_by, self.identity, self.columns())
 
     def _signed(self) -> DataFrame:
         """Each change as the row that goes (-1) and the row that comes (+1)."""
         df = self.flow.dataframe()
         if self._is_signed:
             return df
-        columns = self._columns()
+        columns = self.columns()
         hidden = {name: name for name in HIDDEN.names}
         new = {name: quoted(name) for name in columns}
         old = {name: quoted(name) if name in self.source.key else f"_old.{quoted(name)}" for name in columns}
@@ -352,11 +374,11 @@ class TableFoldPlan(FoldPlan):
         return df.selectExpr(f"inline(filter(array({came}, {went}), x -> x IS NOT NULL))")
 
     def _members(self, signed: DataFrame) -> DataFrame:
-        key = [quoted(name) for name in self.step.key]
+        key = [quoted(name) for name in self.members_by]
         hashed = signed.withColumn(HASH, F.xxhash64(*key) if key else F.lit(0).cast("bigint"))
         if self.tasks > 1:
-            hashed = hashed.repartition(self.tasks, *key) if key else hashed.repartition(1)
-        columns = self._columns()
+            hashed = owned(hashed, self.tasks) if key else hashed.repartition(1)
+        columns = self.columns()
         flow = self.flow.over(hashed).named(f"{self.step.name}.members")
         fields = [flow.schema.field(name) for name in (*columns, HASH)]
         df = flow.then(self._members_stage(), pa.schema([*fields, ("_time", TIME), (LIVE, pa.bool_())])).dataframe()
@@ -370,6 +392,7 @@ class TableFoldPlan(FoldPlan):
         # A row that goes from a null key was refused when it came.
         return super()._rejects(self._signed().where(f"{SIGN} > 0").drop(SIGN))
 
-    def _columns(self) -> tuple[str, ...]:
+    def columns(self) -> tuple[str, ...]:
+        """What a row to fold has."""
         hidden = (*HIDDEN.names, HASH, "_kind", "_old", SIGN)
         return tuple(name for name in self.flow.schema.names if name not in hidden)

@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 
 from hailstorm.columns import HASH, quoted
 from hailstorm.engine.plan.flow import Flow
+from hailstorm.engine.plan.ranges import owned
 from hailstorm.engine.stages.deposit import RefuseNullKeys
 from hailstorm.engine.stages.due import AlsoDue, ReadDue
 from hailstorm.engine.stages.members import HashGroups
@@ -35,15 +36,14 @@ class KeyedFlow:
         """The flow with `_hash`, and entries behind its rows: all of one key in one task."""
         hashed = self._hashed(flow.then(RefuseNullKeys(self.step, self.key)))
         if not self.agendas:
-            brought = hashed.dataframe().repartition(self.tasks, *map(quoted, self.key)) if self.tasks > 1 else None
-            return hashed if brought is None else hashed.over(brought)
+            return hashed if self.tasks == 1 else hashed.over(owned(hashed.dataframe(), self.tasks))
         schema = pa.schema([*hashed.schema, *self.entries])
         due = ReadDue(self.agendas, schema)
         if self.tasks == 1:
             return hashed.then(AlsoDue(due), schema)
         rows, entries = hashed.dataframe(), self.start.then(due, schema).dataframe()
         together = rows.unionByName(entries, allowMissingColumns=True)
-        return hashed.over(together.repartition(self.tasks, *map(quoted, self.key)))
+        return hashed.over(owned(together, self.tasks))
 
     def _hashed(self, flow: Flow) -> Flow:
         """With the hash of the key: Spark's, or the same in the pass that holds the rows."""

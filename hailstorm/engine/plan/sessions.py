@@ -9,14 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
+from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from hailstorm.algebra.monoid import Monoid
 from hailstorm.clock.panes import Panes
-from hailstorm.columns import HASH, HIDDEN, KIND, OLD, SIGN, TIME, quoted
+from hailstorm.columns import HASH, HIDDEN, KIND, OLD, SIGN, TIME, WINDOW_END, WINDOW_START, quoted
 from hailstorm.engine.plan.flow import Flow, Job
-from hailstorm.engine.plan.fold import Bound, FoldPlan
+from hailstorm.engine.plan.fold import Bound, FoldPlan, TableFoldPlan
 from hailstorm.engine.stages.chain import Stage
 from hailstorm.engine.stages.deposit import Outlet
 from hailstorm.engine.stages.fold import MEMBERS, STATE, FoldShape
@@ -24,6 +25,7 @@ from hailstorm.engine.stages.members import HideInnerWindows, RecallTimes, SignR
 from hailstorm.engine.stages.panes import AssignPanes
 from hailstorm.engine.stages.reduce import MergeLists, ReduceStates, can_combine, jvm_merge, take_whole
 from hailstorm.engine.stages.sessions import AssignSessions, HashBy, JoinSessions
+from hailstorm.engine.stages.table_sessions import ReplaceSessions, SessionMembers
 from hailstorm.engine.stages.waiting import DUE
 from hailstorm.engine.stages.windows import AssignWindows
 from hailstorm.ledger.hashing import can_hash
@@ -37,7 +39,10 @@ def assigning(step: WindowedFold, flow: Flow, late: Outlet | None, tasks: int, p
     if step.windows is not None:
         return AssignWindows(step.name, step.windows, step.closing, late)
     by = step.key[:-2]
-    together = tasks == 1 and all(can_hash(flow.schema.field(name).type) for name in by)
+    # Of a table each row is its own session here: which are one depends on the rows that stay.
+    together = (
+        tasks == 1 and SIGN not in flow.schema.names and all(can_hash(flow.schema.field(name).type) for name in by)
+    )
     return AssignSessions(step.name, by, step.gap, step.closing, late, together)
 
 
@@ -84,9 +89,7 @@ class SessionPlan(FoldPlan):
         return self.step.key[:-2]
 
     def _grouped_by_spark(self, rows: DataFrame, bound: list[Bound]) -> Flow:
-        key = [quoted(name) for name in self._by]
-        hashed = F.xxhash64(*key) if key else F.lit(0).cast("bigint")
-        aggregated = self._aggregated(rows, bound).withColumn(HASH, hashed)
+        aggregated = self._aggregated(rows, bound).withColumn(HASH, _hashed(self._by))
         delta = self.flow.over(aggregated).needing(*self._why_not(bound))
         return delta if self.tasks == 1 else self.brought_with_due(delta, self._by)
 
@@ -109,3 +112,35 @@ class SessionPlan(FoldPlan):
         merged = {name: jvm_merge(merge, quoted(name)) for name, merge in of_spark.items()}
         whole = joined.over(gathered.selectExpr(*(f"{merged.get(n, quoted(n))} AS {quoted(n)}" for n in schema.names)))
         return whole.then(MergeLists(own), schema) if own else whole
+
+
+@dataclass
+class TableSessionPlan(TableFoldPlan):
+    """A fold by session of a table: sessions are made again from the rows of each key that has changed."""
+
+    replaces = True
+
+    @property
+    def members_by(self) -> tuple[str, ...]:
+        return self.step.key[:-2]
+
+    def _members_stage(self) -> ReplaceSessions:
+        assert isinstance(self.step, WindowedFold)
+        members = SessionMembers(self.step.name, self.members_by, self.identity, self.step.gap)
+        columns = tuple(name for name in self.columns() if name not in (WINDOW_START, WINDOW_END))
+        return ReplaceSessions(members, columns, self.step.closing.accepts)
+
+    def _grouped_in_arrow(self, bound: list[Bound]) -> Flow | None:
+        grouped = super()._grouped_in_arrow(bound)
+        return None if grouped is None else grouped.then(HashBy(self.members_by))
+
+    def _aggregated(self, rows: DataFrame, bound: list[Bound]) -> DataFrame:
+        return super()._aggregated(rows, bound).withColumn(HASH, _hashed(self.members_by))
+
+    def _with_due(self, delta: Flow) -> Flow:
+        return delta if self.tasks == 1 else self.brought_with_due(delta, self.members_by)
+
+
+def _hashed(by: tuple[str, ...]) -> SparkColumn:
+    """So that all sessions of a key are neighbours."""
+    return F.xxhash64(*map(quoted, by)) if by else F.lit(0).cast("bigint")

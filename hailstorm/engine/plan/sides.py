@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from hailstorm.columns import HASH, SIDE, quoted
 from hailstorm.engine.plan.flow import Flow
 from hailstorm.engine.plan.needs import of_keys
+from hailstorm.engine.plan.ranges import owned
 from hailstorm.engine.stages.sides import AsSide, Beside, Side, schema_of_sides
 
 
@@ -41,7 +42,7 @@ def together(name: str, inputs: Sequence[Input], tasks: int) -> Flow:
     frame = _hashed(first, sides)
     for number, one in enumerate(inputs[1:], 1):
         frame = frame.unionAll(_hashed(one.flow.then(AsSide(number, sides), schema), sides))
-    return first.over(frame.repartition(tasks, HASH))
+    return first.over(owned(frame, tasks))
 
 
 def _hashed(flow: Flow, sides: Sequence[Side]) -> DataFrame:

@@ -145,7 +145,8 @@ class Stateless(Builder):
         first = self.rows_of(step.inputs[0])
         if self.tasks == 1:
             schema = pa.schema([first.schema.field(name) for name in columns])
-            self._give(step, self.left_by(step.inputs, schema, 1).named(step.name))
+            run = tuple(name for name in step.inputs if self.beginning is None or self.beginning.runs(name))
+            self._give(step, self.left_by(run or step.inputs, schema, 1).named(step.name))
             return
         df = first.dataframe().select(*map(quoted, columns))
         for name in step.inputs[1:]:

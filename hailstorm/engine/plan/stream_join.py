@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -11,6 +11,7 @@ from hailstorm.engine.plan.flow import Flow
 from hailstorm.engine.plan.join import CHANGE, RECORD, JoinedColumns
 from hailstorm.engine.plan.sides import Input, together
 from hailstorm.engine.stages.deposit import Outlet
+from hailstorm.engine.stages.everyone import ControlTable, KeepControl, PairWithEveryone
 from hailstorm.engine.stages.join import JoinStreams, Stream, unmatched
 from hailstorm.engine.stages.lookup import LookUpLatest, LookupShape
 from hailstorm.engine.stages.lookup_by_time import LookUpByTime, expiring, waiting
@@ -70,6 +71,18 @@ class LookupPlan:
         inputs = [Input(rows, self.columns.of_left(*RECORD)), Input(changes, self.columns.of_right(*CHANGE))]
         stage = LookUpLatest(self._shape(inputs))
         return together(self.step.name, inputs, self.tasks).then(stage), (stage.layout,)
+
+    def of_everyone(self, rows: Flow, changes: Flow, key: tuple[str, ...]) -> tuple[Flow, Flow, Layout]:
+        """The flow that keeps the table, the flow of pairs, and the table's layout. `key` is the table's own."""
+        names = self.step.names
+        table = ControlTable(self.step.name, tuple(names[name] for name in key), self.columns.right)
+        if self.tasks > 1:
+            changes = changes.over(changes.dataframe().repartition(1))
+        kept = changes.named(table.layout.table).then(KeepControl(table))
+        schema = pa.schema([*self.columns.both, *HIDDEN])
+        paired = replace(rows.named(self.step.name), reads=(*rows.reads, table.layout.table))
+        stage = PairWithEveryone(table, self.columns.of_rows, self.step.how)
+        return kept, paired.then(stage, schema), table.layout
 
     def by_time(self, rows: Flow, records: Flow, start: Flow) -> tuple[Flow, tuple[Layout, ...]]:
         of_rows = self.columns.of_left(*RECORD)

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
 from operator import itemgetter
 from types import GeneratorType
 from typing import Any
@@ -64,7 +65,7 @@ class RowBolt:
         except (ValueError, OverflowError):
             batch = readable(batch, self.columns, self.step, self.on_error, task)
             columns = [as_list(batch.column(name)) for name in self.columns]
-        results = self._results(batch, columns, row_type, task)
+        results = self._results(batch, self.function, map(row_type, zip(*columns, strict=True)), task)
         if set(map(type, results)) <= {dict}:
             out, origin = results, np.arange(batch.num_rows)
         else:
@@ -85,9 +86,11 @@ class RowBolt:
             arrays, origin, times = [array.take(keep) for array in arrays], origin[np.asarray(keep)], times.take(keep)
         return _with_hidden(arrays, self.returns, batch, origin, times)
 
-    def _results(self, batch: pa.RecordBatch, columns: list[list[Any]], row_type: Any, task: Task) -> list[Any]:
-        """What the function gave for each row; None for a row on which it raised."""
-        calls = map(self.function, map(row_type, zip(*columns, strict=True)))
+    def _results(
+        self, batch: pa.RecordBatch, call: Callable[[Any], Any], arguments: Iterable[Any], task: Task
+    ) -> list[Any]:
+        """What a call gave for each row; None for a row on which it raised."""
+        calls = map(call, arguments)
         results: list[Any] = []
         while len(results) < batch.num_rows:
             try:
@@ -103,20 +106,9 @@ class RowBolt:
         self, batch: pa.RecordBatch, results: list[Any], task: Task
     ) -> tuple[list[dict[str, Any]], np.ndarray[Any, Any]]:
         """The rows of all results, and which input row each is from. A generator runs here, and may raise here."""
-        out: list[dict[str, Any]] = []
-        counts = [0] * len(results)
-        for index, result in enumerate(results):
-            if result is None:
-                continue
-            try:
-                kind = type(result)
-                made = [result] if kind is dict else list(result) if kind in _SEVERAL else rows_of(result)
-            except Exception as error:
-                self._refuse(batch, index, error, task)
-                continue
-            out += made
-            counts[index] = len(made)
-        return out, np.repeat(np.arange(len(results)), counts)
+        several = set(map(type, results)) <= _SEVERAL
+        lists = [made or () for made in self._results(batch, list if several else _made_of, results, task)]
+        return list(chain.from_iterable(lists)), np.repeat(np.arange(len(lists)), list(map(len, lists)))
 
     def _fitting(
         self, batch: pa.RecordBatch, out: list[dict[str, Any]], origin: np.ndarray[Any, Any], task: Task
@@ -211,6 +203,14 @@ class BatchBolt:
         for reason in times_out_of_range(times, self.event_time).values():
             raise Misfit(reason)
         return made.set_column(made.schema.get_field_index(EVENT_TIME), HIDDEN.field(EVENT_TIME), times)
+
+
+def _made_of(result: Any) -> list[Any]:
+    """The rows of one result; None is none."""
+    kind = type(result)
+    if kind is dict:
+        return [result]
+    return [] if result is None else list(result) if kind in _SEVERAL else rows_of(result)
 
 
 def _halves(batch: pa.RecordBatch) -> list[pa.RecordBatch]:

@@ -26,8 +26,8 @@ from hailstorm.columns import LETTER_ID
 from hailstorm.engine.stages.between import leave_rows, rows_left
 from hailstorm.engine.stages.failure import as_failure
 from hailstorm.engine.stages.order import Failures, Order, Report
-from hailstorm.ledger.cache import RunCache, cache_of_this_machine
-from hailstorm.ledger.commit import DataFile
+from hailstorm.ledger.cache import OpenRun, RunCache, cache_of_this_machine
+from hailstorm.ledger.commit import DataFile, Run
 from hailstorm.ledger.keyed_state import KeyedState, Layout
 from hailstorm.ledger.letters import letters_table, with_rows
 from hailstorm.ledger.runs import write_rows, write_run
@@ -115,9 +115,10 @@ class Task:
         """A table of state as it was before this tick, or as it is by now."""
         live = reversed(self.order.runs.get(layout.table, ()))
         runs = [run for run in live if with_this_tick or run.seq < self.order.seq]
-        written = self.order.written
-        opened = [(self.place if run.id in written else self.cache).open(layout.table, run) for run in runs]
-        return KeyedState(layout, opened, self._write_run)
+        return KeyedState(layout, runs, self._open_run, self._write_run)
+
+    def _open_run(self, table: str, run: Run) -> OpenRun:
+        return (self.place if run.id in self.order.written else self.cache).open(table, run)
 
     def watermark(self, step: str) -> int | None:
         """By which rows are late for the step and things are due: that of the commit before. None: there is none."""

@@ -23,6 +23,7 @@ from hailstorm.ledger.hashing import hash_columns
 from hailstorm.ledger.runs import Positions, as_text, equal_keys
 
 _IN_ANY_ORDER = frozenset({"count_all", "count", "sum", "min", "max"})
+_SAMPLE = 1_000  # rows
 _NUMBERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float64())
 
 
@@ -63,12 +64,16 @@ class GroupRows:
 
     def _grouped(self, rows: pa.Table) -> pa.RecordBatch:
         keys = rows.select(list(self.key))
-        hashes = hash_columns([column.combine_chunks() for column in keys.columns], rows.num_rows)
-        order, starts = groups_of(keys, hashes, self._is_same_in_any_order(rows.schema))
+        known = few_texts(keys)
+        if known is not None:
+            hashes, order, starts = groups_of_texts(known)
+        else:
+            hashes = hash_columns([column.combine_chunks() for column in keys.columns], rows.num_rows)
+            order, starts = groups_of(keys, hashes, self._is_same_in_any_order(rows.schema))
+            hashes = hashes[order[starts]]
         indices = pa.array(order)
-        columns: dict[str, pa.Array] = {
-            name: keys.column(name).combine_chunks().take(indices.take(pa.array(starts))) for name in self.key
-        }
+        firsts = pa.array(order[starts])
+        columns: dict[str, pa.Array] = {name: keys.column(name).combine_chunks().take(firsts) for name in self.key}
         sorted_columns: dict[str, pa.Array] = {}
         for name in {name for lifted in self.lifts for name in lifted.inputs}:
             sorted_columns[name] = rows.column(name).combine_chunks().take(indices)
@@ -88,8 +93,33 @@ class GroupRows:
             columns[STATE + lifted.name] = lifted.lift.state(results)
         time = rows.column("_time").combine_chunks().cast(pa.int64()).take(indices)
         columns["_time"] = reduced(time, "max", starts, len(order)).cast(TIME)
-        columns[HASH] = pa.array(hashes[order[starts]])
+        columns[HASH] = pa.array(hashes)
         return pa.RecordBatch.from_pydict(columns)
+
+
+def few_texts(keys: pa.Table) -> pa.DictionaryArray | None:
+    """The keys as numbers of different texts, where they are one column of texts that are there several times each, by
+    the first of them. Then a text is hashed once, and none is compared."""
+    if keys.num_columns != 1 or not pa.types.is_string(keys.schema.types[0]):
+        return None
+    texts = keys.column(0).combine_chunks()
+    first = texts.slice(0, _SAMPLE)
+    if texts.null_count or len(first.unique()) > len(first) // 2:
+        return None
+    return texts.dictionary_encode()
+
+
+def groups_of_texts(texts: pa.DictionaryArray) -> tuple[npt.NDArray[np.int64], Positions, Positions]:
+    """The hash of each different text, sorted; the rows in that order, those of one text as they came; and where each
+    text begins."""
+    hashes = hash_columns([texts.dictionary], len(texts.dictionary))
+    by_hash = np.argsort(hashes, kind="stable")
+    # Small numbers are sorted in no time.
+    place = np.empty(len(hashes), dtype=np.uint16 if len(hashes) < 1 << 16 else np.int64)
+    place[by_hash] = np.arange(len(hashes))
+    places = place[texts.indices.to_numpy()]
+    counts = np.bincount(places, minlength=len(hashes))
+    return hashes[by_hash], np.argsort(places, kind="stable"), np.cumsum(counts) - counts
 
 
 def groups_of(keys: pa.Table, hashes: npt.NDArray[np.int64], in_any_order: bool = False) -> tuple[Positions, Positions]:

@@ -13,6 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hailstorm.columns import (
+    BUCKET,
+    DELETED,
     EVENT_TIME,
     HASH,
     HIDDEN,
@@ -29,7 +31,7 @@ from hailstorm.columns import (
 from hailstorm.engine.stages.chain import Batches, Task
 from hailstorm.engine.stages.fold import without_null_keys
 from hailstorm.ledger.hashing import hash_columns
-from hailstorm.ledger.keyed_state import Layout, is_among
+from hailstorm.ledger.keyed_state import KeyedState, Layout, is_among
 from hailstorm.ledger.runs import sort_by_hash
 
 LIVE = "_live"
@@ -113,6 +115,31 @@ class HashGroups:
 
 
 @dataclass(frozen=True)
+class GroupMembers:
+    """The rows behind each row of a fold, by its key and by the key of the table that they are of."""
+
+    step: str
+    by: tuple[str, ...]
+    identity: tuple[str, ...]
+
+    @property
+    def layout(self) -> Layout:
+        return Layout(f"{self.step}.members", tuple(dict.fromkeys((*self.by, *self.identity))))
+
+    def forget(self, left: pa.Table, task: Task) -> None:
+        """What leaves the state takes the rows behind it along."""
+        state = task.state(self.layout)
+        rows = state.members(left.select([*self.by, HASH]), self.by)
+        if rows is not None and rows.num_rows:
+            forget(rows, state)
+
+
+def forget(members: pa.Table, state: KeyedState) -> None:
+    columns = {name: members.column(name) for name in members.column_names if name not in (BUCKET, UPDATED, DELETED)}
+    state.write(columns, members.column(UPDATED), pa.repeat(True, members.num_rows))
+
+
+@dataclass(frozen=True)
 class ReplaceMembers:
     """In: signed rows of the upstream table with the `_hash` of their group, all rows of a group in one task.
 
@@ -128,8 +155,8 @@ class ReplaceMembers:
     phase = "merge"
 
     @property
-    def layout(self) -> Layout:
-        return Layout(f"{self.step}.members", tuple(dict.fromkeys((*self.by, *self.identity))))
+    def members(self) -> GroupMembers:
+        return GroupMembers(self.step, self.by, self.identity)
 
     def __call__(self, batches: Batches, task: Task) -> Batches:
         kept = [batch for batch in batches if batch.num_rows]
@@ -138,8 +165,9 @@ class ReplaceMembers:
         signed = without_null_keys(self.step, self.by, pa.Table.from_batches(kept), task)
         if not signed.num_rows:
             return
-        state = task.state(self.layout)
-        rows = self._newest(sort_by_hash(signed))
+        layout = self.members.layout
+        state = task.state(layout)
+        rows = newest_of_each(sort_by_hash(signed), layout.key)
         columns = {name: rows.column(name) for name in (HASH, *self.columns)}
         written = state.write(columns, rows.column(EVENT_TIME), pc.less(rows.column(SIGN), 0))
         members = state.members(written, self.by, also=[written])
@@ -149,14 +177,15 @@ class ReplaceMembers:
         emptied = written.filter(pc.invert(is_among(written, members, self.by)))
         yield from self._out(emptied, False).to_batches()
 
-    def _newest(self, signed: pa.Table) -> pa.Table:
-        """One row per member: an arrival hides the departure of the same one."""
-        arrived = pc.greater(signed.column(SIGN), 0)
-        came, went = signed.filter(arrived), signed.filter(pc.invert(arrived))
-        gone = went.filter(pc.invert(is_among(went, came, self.layout.key)))
-        return sort_by_hash(pa.concat_tables([came, gone])) if gone.num_rows else came
-
     def _out(self, rows: pa.Table, live: bool) -> pa.Table:
         columns = {name: rows.column(name) for name in (*self.columns, HASH)}
         columns |= {EVENT_TIME: rows.column(UPDATED), LIVE: pa.repeat(live, rows.num_rows)}
         return pa.table(columns).combine_chunks()
+
+
+def newest_of_each(signed: pa.Table, key: tuple[str, ...]) -> pa.Table:
+    """One row per member, sorted by hash as they came: an arrival hides the departure of the same one."""
+    arrived = pc.greater(signed.column(SIGN), 0)
+    came, went = signed.filter(arrived), signed.filter(pc.invert(arrived))
+    gone = went.filter(pc.invert(is_among(went, came, key)))
+    return sort_by_hash(pa.concat_tables([came, gone])) if gone.num_rows else came

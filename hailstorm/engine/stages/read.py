@@ -16,6 +16,7 @@ from hailstorm.engine.stages.event_times import EventTimes
 from hailstorm.engine.stages.order import Seen, TaskRange, letter_id
 from hailstorm.ledger.letters import LETTER, ROW
 from hailstorm.ledger.stores.store import read_table
+from hailstorm.spouts.archive import Archived
 from hailstorm.spouts.decode import Decoded, Decoder
 from hailstorm.spouts.decode.decoder import whole, without
 from hailstorm.topology.exact_values import Misfit, exact_cast
@@ -48,22 +49,33 @@ class ReadLog:
             if range_.spout == self.spout:
                 # A task may have several ranges of a partition, where some of it is left out.
                 seen = task.report.seen.setdefault(self.spout, {}).setdefault(range_.partition, Seen())
-                for records in source.read(range_.partition, range_.start, range_.end):
-                    yield self._rows(records, range_, seen, task)
+                for records, decoder in self._records(source, range_):
+                    yield self._rows(records, decoder, range_, seen, task)
+
+    def _records(self, source: Any, range_: TaskRange) -> Iterator[tuple[pa.RecordBatch, Decoder | None]]:
+        """The records, and what decodes them."""
+        if isinstance(source, Archived):
+            decoder = source.decoder
+            for records in source.rows(range_.partition, range_.start, range_.end):
+                yield records, decoder
+        for records in source.read(range_.partition, range_.start, range_.end):
+            yield records, self.decoder
 
     def source_with(self, rosters: Mapping[str, Mapping[str, str]]) -> Any:
         """The source, with its partitions numbered as they are by now."""
         roster = rosters.get(self.spout)
         return self.source if roster is None else self.source.remembering(roster)
 
-    def _rows(self, records: pa.RecordBatch, range_: TaskRange, seen: Seen, task: Task) -> pa.RecordBatch:
-        seen.add(Seen(records.num_rows, records.nbytes, arrived=self._arrived(records)))
+    def _rows(
+        self, records: pa.RecordBatch, decoder: Decoder | None, range_: TaskRange, seen: Seen, task: Task
+    ) -> pa.RecordBatch:
+        seen.add(Seen(records.num_rows, records.nbytes, arrived=_arrived(records, decoder)))
         excluded = task.order.excluded.get(self.spout, {}).get(range_.partition)
         if excluded:
-            records = self._without(records, excluded, range_.partition, task)
-        decoded, times = _decoded(self.decoder, self.columns, records, self.times, task.order.now)
+            records = self._without(records, decoder, excluded, range_.partition, task)
+        decoded, times = _decoded(decoder, self.columns, records, self.times, task.order.now)
         for index, reason in decoded.bad:
-            self._refuse(records, index, range_.partition, reason, task)
+            self._refuse(records, decoder, index, range_.partition, reason, task)
         offsets = records.column("offset")
         if len(decoded.origin) != records.num_rows or decoded.bad:
             offsets = offsets.take(pa.array(decoded.origin))
@@ -79,29 +91,29 @@ class ReadLog:
         ]
         return pa.RecordBatch.from_arrays([*decoded.rows.columns, *hidden], names=[*self.columns, *HIDDEN.names])
 
-    def _arrived(self, records: pa.RecordBatch) -> float | None:
-        """When the log got them, in the mean. What a generator or a file calls time is none of that."""
-        if self.decoder is None or not records.num_rows:
-            return None
-        mean: float | None = pc.mean(records.column("time").cast(pa.int64())).as_py()
-        return mean
-
     def _without(
-        self, records: pa.RecordBatch, excluded: Mapping[int, str], partition: int, task: Task
+        self,
+        records: pa.RecordBatch,
+        decoder: Decoder | None,
+        excluded: Mapping[int, str],
+        partition: int,
+        task: Task,
     ) -> pa.RecordBatch:
         """Without the records that are known to make a later step fail: they are dead letters of this spout."""
         offsets = records.column("offset").to_pylist()
         for index, offset in enumerate(offsets):
             if offset in excluded:
-                self._refuse(records, index, partition, excluded[offset], task)
+                self._refuse(records, decoder, index, partition, excluded[offset], task)
         return records.filter(pa.array([offset not in excluded for offset in offsets]))
 
-    def _refuse(self, records: pa.RecordBatch, index: int, partition: int, reason: str, task: Task) -> None:
+    def _refuse(
+        self, records: pa.RecordBatch, decoder: Decoder | None, index: int, partition: int, reason: str, task: Task
+    ) -> None:
         """With the bytes, and with what else the row is made of: all of it, where the source gives columns."""
         record = records.take(pa.array([index]))
         origin = (self.spout, partition, record.column("offset")[0].as_py())
-        raw = None if self.decoder is None else record.column("value")[0].as_py()
-        around = self.columns if self.decoder is None else self.decoder.around
+        raw = None if decoder is None else record.column("value")[0].as_py()
+        around = self.columns if decoder is None else decoder.around
         kept = dict.fromkeys(name for name in ("time", *around) if name in record.schema.names)
         task.refuse(self.spout, reason, self.on_error, origin, raw, record.select(list(kept)))
 
@@ -143,6 +155,14 @@ class ReadRecordLetters:
         origins = [column.take(pa.array(decoded.origin)) for column in origins]
         arrays = [*decoded.rows.columns, *origins, times]
         return pa.RecordBatch.from_arrays(arrays, names=[*self.columns, *HIDDEN.names])
+
+
+def _arrived(records: pa.RecordBatch, decoder: Decoder | None) -> float | None:
+    """When the log got them, in the mean. What a generator or a file calls time is none of that."""
+    if decoder is None or not records.num_rows:
+        return None
+    mean: float | None = pc.mean(records.column("time").cast(pa.int64())).as_py()
+    return mean
 
 
 def _decoded(

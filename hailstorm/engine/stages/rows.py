@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hailstorm.columns import EVENT_TIME, HASH, KIND, TASK, UPDATED
+from hailstorm.columns import EVENT_TIME, GONE, HASH, KIND, TASK, UPDATED
 from hailstorm.engine.stages.chain import Batches, Task
 from hailstorm.engine.stages.read import share_of
 from hailstorm.ledger.keyed_state import Layout
@@ -56,6 +56,30 @@ class ReadWhole:
             HASH: rows.column(HASH),
         }
         yield from shaped(pa.table(inserts), self.schema).to_batches(max_chunksize=100_000)
+
+
+@dataclass(frozen=True)
+class ReadNothing:
+    """No rows: of a step that is not run."""
+
+    phase = "read"
+
+    def __call__(self, batches: Batches, task: Task) -> Batches:
+        yield from ()
+
+
+@dataclass(frozen=True)
+class AsVersions:
+    """The rows of a whole table as the records that a look-up by event time reads: the newest version of each key."""
+
+    schema: pa.Schema
+
+    phase = "compute"
+
+    def __call__(self, batches: Batches, task: Task) -> Batches:
+        for batch in batches:
+            rows = pa.Table.from_batches([batch]).append_column(GONE, pa.repeat(False, batch.num_rows))
+            yield from shaped(rows, self.schema).to_batches()
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hailstorm.clock.windows import Closing
-from hailstorm.columns import EVENT_TIME, HASH, TIME, WINDOW_END, WINDOW_START
+from hailstorm.columns import EVENT_TIME, HASH, SIGN, TIME, WINDOW_END, WINDOW_START
 from hailstorm.engine.stages.chain import Batches, Task
 from hailstorm.engine.stages.deposit import Outlet
 from hailstorm.engine.stages.fold import MEMBERS, STATE, Cell, without_null_keys
@@ -51,6 +51,8 @@ class AssignSessions:
             if watermark is not None:
                 ends = np.asarray(batch.column(EVENT_TIME).cast(pa.int64())) + self.gap
                 late = ends + self.closing.accepts <= watermark
+                if SIGN in batch.schema.names:  # a row that goes leaves a session that has not ended, however old it is
+                    late &= np.asarray(batch.column(SIGN)) > 0
                 if late.any():
                     refused.append(batch.filter(pa.array(late)))
                     batch = batch.filter(pa.array(~late))

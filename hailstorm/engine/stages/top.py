@@ -8,8 +8,10 @@ table's whole state, which the driver arranges. Counts only grow, so for them th
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -17,27 +19,45 @@ from hailstorm.columns import EVENT_TIME, HASH, KIND, TIME, UPDATED
 from hailstorm.engine.stages.chain import Task
 from hailstorm.engine.stages.deposit import hand_on
 from hailstorm.engine.stages.ranking import BY, RANK, Ranking, changes_of_shown, ranking_of
+from hailstorm.ledger.arrays import flags, integers, numbers
 from hailstorm.ledger.cache import OpenRun
-from hailstorm.ledger.equality import equal_values
-from hailstorm.ledger.keyed_state import is_among
+from hailstorm.ledger.equality import equal_values, one_chunk
 from hailstorm.ledger.lookup import Matches, look_up
 from hailstorm.ledger.ordering import sortable
-from hailstorm.ledger.runs import shaped, sort_by_hash
+from hailstorm.ledger.runs import Positions, hashes_of, shaped
 
 WHOLE = "_whole"  # whether the buffer holds every row that the table has
 
 
 @dataclass(frozen=True)
-class Buffer:
-    """The rows near the top, in order. `whole`: the table has no others."""
+class Pool:
+    """The rows that the next buffer is chosen from: some that `came`, and behind them those of the buffer `before`."""
 
     rows: pa.Table
-    whole: bool
+    came: int
+    prior: Positions  # of each that came, its place in the buffer; -1 where it has none
+    before: pa.Table  # sorted by hash
+
+    @cached_property
+    def ranks(self) -> npt.NDArray[np.int64]:
+        """Of the buffer: 0 for rows that are not shown."""
+        return integers(one_chunk(self.before.column(RANK)).fill_null(0).cast(pa.int64()))
+
+    def prior_of(self, places: Positions) -> Positions:
+        """Where these rows are in the buffer; -1 for those that are new to it."""
+        return np.append(self.prior, np.arange(self.before.num_rows))[places]
+
+    def by_hash(self, places: Positions) -> Positions:
+        return np.argsort(hashes_of(self.rows)[places], kind="stable")
 
 
 @dataclass(frozen=True, kw_only=True)
 class KeepTop(Ranking):
-    """In: changes of the table with their `_hash` and `_by`, all in one task."""
+    """In: changes of the table with their `_hash` and `_by`, all in one task.
+
+    A tick brings few rows to the top, so what counts is how often Arrow is called: rows are chosen by their places
+    in one table, and looked up once.
+    """
 
     by: str  # the column to order by
 
@@ -57,103 +77,131 @@ class KeepTop(Ranking):
         state = task.state(self.layout)
         known = pa.schema([*self._columns, (RANK, pa.int32()), (WHOLE, pa.bool_())])
         found = state.everything()
-        before = known.empty_table() if found is None else shaped(found, known)
+        before = known.empty_table() if found is None else shaped(found, known).combine_chunks()
         empty = not before.num_rows
         if self.refilling:
-            buffer = Buffer(before.slice(0, 0), True)
+            whole = True
         elif empty:
             # Without a buffer the changes are all there is, if the table had no state before this tick.
-            earlier = any(run.seq < task.order.seq for run in task.order.runs.get(self.table, ()))
-            buffer = Buffer(before, not earlier)
+            whole = not any(run.seq < task.order.seq for run in task.order.runs.get(self.table, ()))
         else:
-            buffer = Buffer(before, bool(before.column(WHOLE)[0].as_py()))
-        after = self._applied(buffer, arrived)
+            whole = bool(before.column(WHOLE)[0].as_py())
+        pool, after, still_whole = self._applied(before, whole, arrived)
         # A top that is new to an old table has to see all of it, too.
-        if not buffer.whole and (after.rows.num_rows < self.n or empty):
+        if not whole and (len(after) < self.n or empty):
             task.report.refill.append(self.step)
             return
         limit = 2 * self.n + 50
-        self._write(before, Buffer(after.rows.slice(0, limit), after.whole and after.rows.num_rows <= limit), task)
+        self._write(pool, after[:limit], still_whole and len(after) <= limit, task)
 
-    def _applied(self, buffer: Buffer, arrived: pa.Table) -> Buffer:
-        """The buffer after these changes, in order, and longer than it may be."""
+    def _applied(self, before: pa.Table, whole: bool, arrived: pa.Table) -> tuple[Pool, Positions, bool]:
+        """The buffer after these changes: rows of a pool in order, more than it may have; and whether these are all.
+
+        `whole`: the table has no rows but those of the buffer. When it is filled again, the buffer does not count.
+        """
+        floored = not whole and bool(before.num_rows)
+        prior = self._prior(arrived, before)
+        comes = ~flags(one_chunk(pc.equal(arrived.column(KIND), "delete")))
+        near = np.flatnonzero(comes & self._reaches(arrived, before) if floored else comes)
+        chosen = self._nearest(arrived, near)
         names = self._columns.names
-        rows = sort_by_hash(buffer.rows.select(names))
-        touching = sort_by_hash(arrived.filter(_has_hash_of(arrived, rows)))
-        stayed = rows.filter(pc.invert(is_among(rows, touching, self.key)))
-        coming = arrived.filter(pc.not_equal(arrived.column(KIND), "delete")).select(names)
-        floor = None
-        if not buffer.whole and rows.num_rows:
-            floor = self._ordered(rows).slice(rows.num_rows - 1)
-        near = self._nearest(coming, floor)
-        pool = pa.concat_tables([stayed, near]).combine_chunks()
-        if floor is None:
-            # What was left out comes after all of these, so they are all there is only if nothing was.
-            return Buffer(self._ordered(pool), buffer.whole and near.num_rows == coming.num_rows)
-        rows = pa.concat_tables([pool, floor])
-        mark = pa.array(np.arange(rows.num_rows) == pool.num_rows)
-        ordered = self._ordered(rows.append_column("_mark", mark).combine_chunks())
-        # The sort is stable: the floor itself, where it still is, comes before the mark. What comes after it leaves.
-        return Buffer(ordered.slice(0, pc.index(ordered.column("_mark"), True).as_py()).select(names), False)
+        rows = arrived.take(numbers(chosen)).select(names)
+        pool = Pool(pa.concat_tables([rows, before.select(names)]).combine_chunks(), len(chosen), prior[chosen], before)
+        order = self._order(pool.rows)
+        if floored:
+            # What comes after the last row of the buffer leaves. The sort is stable: a row that has come and is equal
+            # to that one is before it.
+            order = order[: np.flatnonzero(order >= pool.came)[-1] + 1]
+        stays = np.ones(pool.rows.num_rows, dtype=np.bool_)
+        if self.refilling:
+            stays[pool.came :] = False
+        stays[pool.came + prior[prior >= 0]] = False
+        # What was left out comes after all of these, so they are all there is only if nothing was.
+        return pool, order[stays[order]], whole and len(chosen) == len(near)
 
-    def _nearest(self, coming: pa.Table, floor: pa.Table | None) -> pa.Table:
-        """Those that can get into the buffer: a pass over all of them, before anything is sorted."""
+    def _prior(self, arrived: pa.Table, before: pa.Table) -> Positions:
+        """Where the rows that have come are in the buffer; -1 for those that are not."""
+        prior = np.full(arrived.num_rows, -1, dtype=np.int64)
+        hashes, known = hashes_of(arrived), hashes_of(before)
+        if not len(known):
+            return prior
+        touching = np.flatnonzero(known[np.minimum(np.searchsorted(known, hashes), len(known) - 1)] == hashes)
+        touching = touching[np.argsort(hashes[touching], kind="stable")]
+        rows = arrived.select([HASH, *dict.fromkeys(self.key)]).take(numbers(touching))
+        for _, places, keys in look_up(rows, self.key, [OpenRun.of(before)]).parts:
+            prior[touching[keys]] = places
+        return prior
+
+    def _reaches(self, arrived: pa.Table, before: pa.Table) -> npt.NDArray[np.bool_]:
+        """Which of them can come before the last row of the buffer, by the first thing that they are ordered by."""
+        both = pa.concat_arrays([one_chunk(rows.column(BY)) for rows in (arrived, before)])
+        first = sortable(both)[0]
+        those = first.slice(arrived.num_rows)
+        if those.null_count:  # nulls are the last ones
+            return np.ones(arrived.num_rows, dtype=np.bool_)
+        last = those[pc.sort_indices(those)[0].as_py()]
+        reaches = pc.greater_equal(first.slice(0, arrived.num_rows), last)
+        return flags(reaches.fill_null(False) if reaches.null_count else reaches)
+
+    def _nearest(self, arrived: pa.Table, near: Positions) -> Positions:
+        """Those of the rows that can get into the buffer: a pass over all of them, before anything is sorted."""
         most = 2 * self.n + 51
-        if coming.num_rows <= 4 * most:
-            return coming
-        if floor is not None:
-            both = pa.concat_tables([coming.select([BY]), floor.select([BY])]).combine_chunks()
-            first = sortable(both.column(BY).combine_chunks())[0]
-            if first[len(first) - 1].is_valid:
-                reaches = pc.fill_null(pc.greater_equal(first.slice(0, coming.num_rows), first[len(first) - 1]), False)
-                coming = coming.filter(reaches)
-        if coming.num_rows <= most:
-            return coming
-        keyed, order = ranking_of(coming, self.key)
-        return coming.take(pc.select_k_unstable(keyed, k=most, sort_keys=order))
+        if len(near) <= 4 * most:
+            return near
+        keyed, order = ranking_of(arrived.take(numbers(near)), self.key)
+        return near[integers(pc.select_k_unstable(keyed, k=most, sort_keys=order).cast(pa.int64()))]
 
-    def _ordered(self, rows: pa.Table) -> pa.Table:
-        if rows.num_rows < 2:
-            return rows
+    def _order(self, rows: pa.Table) -> Positions:
         keyed, order = ranking_of(rows, self.key)
-        return rows.take(pc.sort_indices(keyed, sort_keys=order))
+        return integers(pc.sort_indices(keyed, sort_keys=order).cast(pa.int64()))
 
-    def _write(self, before: pa.Table, after: Buffer, task: Task) -> None:
-        count = after.rows.num_rows
-        places = np.arange(1, count + 1, dtype=np.int32)
-        new = sort_by_hash(after.rows.append_column(RANK, pa.array(places, mask=places > self.n)))
-        prior = look_up(new, self.key, [OpenRun.of(before)])
-        gone = before.filter(pc.invert(is_among(before, new, self.key)))
-        flipped = bool(before.num_rows) and before.column(WHOLE)[0].as_py() != after.whole
-        moved = new if flipped else new.filter(pc.invert(self._is_as_before(new, prior)))
-        if not moved.num_rows and not gone.num_rows:
+    def _write(self, pool: Pool, after: Positions, whole: bool, task: Task) -> None:
+        before, prior = pool.before, pool.prior_of(after)
+        ranks = np.arange(1, len(after) + 1)
+        ranks[self.n :] = 0
+        changed = ~self._is_as_before(pool, after, prior, ranks)
+        if before.num_rows and before.column(WHOLE)[0].as_py() != whole:
+            changed[:] = True
+        moved = np.flatnonzero(changed)
+        gone = np.setdiff1d(np.arange(before.num_rows), prior)
+        if not len(moved) and not len(gone):
             return
-        names = [*self._columns.names, RANK]
-        rows = pa.concat_tables([moved.select(names), gone.select(names)]).combine_chunks()
-        columns = {name: rows.column(name) for name in names if name != UPDATED}
-        columns[WHOLE] = pa.repeat(after.whole, rows.num_rows)
-        deleted = np.arange(rows.num_rows) >= moved.num_rows
-        task.state(self.layout).write(columns, rows.column(UPDATED), pa.array(deleted))
+        places = np.concatenate([after[moved], pool.came + gone])
+        by_hash = pool.by_hash(places)
+        rows = _ranked(pool.rows, places[by_hash], np.append(ranks[moved], np.zeros_like(gone))[by_hash])
+        columns = {name: rows.column(name) for name in rows.column_names if name != UPDATED}
+        columns[WHOLE] = pa.repeat(whole, rows.num_rows)
+        deleted = pa.array(by_hash >= len(moved))
+        task.state(self.layout).write(columns, rows.column(UPDATED), deleted)
         if self.sinks or self.feeds:
-            hand_on(self.step, self._changes(before, new), self.sinks, self.feeds, task, self.times)
+            changes = self._changes(pool, after[: self.n], prior[: self.n])
+            hand_on(self.step, changes, self.sinks, self.feeds, task, self.times)
 
-    def _is_as_before(self, new: pa.Table, prior: Matches) -> pa.Array:
-        same = prior.found()
-        for name in (*self.values, BY, RANK, UPDATED):
-            column = new.column(name).combine_chunks()
-            same = pc.and_(same, equal_values(column, prior.column(name, column.type)))
+    def _is_as_before(self, pool: Pool, after: Positions, prior: Positions, ranks: Positions) -> npt.NDArray[np.bool_]:
+        """Which rows of the next buffer are in this one as they are."""
+        same = prior >= 0
+        same[same] = pool.ranks[prior[same]] == ranks[same]
+        (came,) = np.nonzero(same & (after < pool.came))
+        for name in (*self.values, BY, UPDATED) if len(came) else ():
+            is_, was = (numbers(places[came]) for places in (after, prior))
+            equal = equal_values(pool.rows.column(name).take(is_), pool.before.column(name).take(was))
+            same[came] &= flags(equal)
         return same
 
-    def _changes(self, before: pa.Table, new: pa.Table) -> pa.Table:
-        """What became of the n rows that are shown."""
-        was, is_ = (rows.filter(pc.is_valid(rows.column(RANK))) for rows in (before, new))
-        left = was.filter(pc.invert(is_among(was, is_, self.key)))
-        columns = [HASH, *self.key, UPDATED, *self.values, RANK]
-        all_ = sort_by_hash(pa.concat_tables([is_.select(columns), left.select(columns)]).combine_chunks())
-        prior = look_up(all_, self.key, [OpenRun.of(was)])
-        gone = pc.invert(is_among(all_, is_, self.key))
-        return changes_of_shown(all_, prior, self.key, self.values, prior.found(), gone, self.times)
+    def _changes(self, pool: Pool, shown: Positions, prior: Positions) -> pa.Table:
+        """What became of the n rows that are shown. `prior`: where these are in the buffer before."""
+        left = np.setdiff1d(np.flatnonzero(pool.ranks), prior)
+        places, prior = np.append(shown, pool.came + left), np.append(prior, left)
+        by_hash = pool.by_hash(places)
+        ranks = np.append(np.arange(1, len(shown) + 1), np.zeros_like(left))
+        rows, prior = _ranked(pool.rows, places[by_hash], ranks[by_hash]), prior[by_hash]
+        was = np.append(pool.ranks, 0)[prior] > 0  # of -1: that 0
+        (found,) = np.nonzero(was)
+        matches = Matches(len(prior), ((OpenRun.of(pool.before), prior[found], found),))
+        gone = pa.array(by_hash >= len(shown))
+        return changes_of_shown(rows, matches, self.key, self.values, pa.array(was), gone, self.times)
 
 
-def _has_hash_of(rows: pa.Table, others: pa.Table) -> pa.Array:
-    return pc.is_in(rows.column(HASH), value_set=others.column(HASH).combine_chunks())
+def _ranked(rows: pa.Table, places: Positions, ranks: Positions) -> pa.Table:
+    """The rows at these places, with their ranks; 0: none."""
+    return rows.take(numbers(places)).append_column(RANK, pa.array(ranks.astype(np.int32), mask=ranks == 0))

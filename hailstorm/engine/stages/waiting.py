@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from hailstorm.clock.watermark import END
 from hailstorm.clock.windows import Closing
-from hailstorm.columns import BUCKET, DELETED, EVENT_TIME, HASH, KEY_HASH, TIME, UPDATED, WINDOW_END
+from hailstorm.columns import EVENT_TIME, HASH, KEY_HASH, TIME, UPDATED, WINDOW_END
 from hailstorm.engine.stages.chain import Task
 from hailstorm.ledger.keyed_state import Layout, is_among
 from hailstorm.ledger.lookup import Matches
@@ -35,6 +35,12 @@ class StateCell(Protocol):
 
     @property
     def name(self) -> str: ...
+
+
+class Behind(Protocol):
+    """The rows behind those of a fold of a table (members.py, table_sessions.py)."""
+
+    def forget(self, left: pa.Table, task: Task) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -60,7 +66,7 @@ class Waiting:
     one_task: bool
     closing: Closing | None = None
     ttl: int | None = None
-    members: Layout | None = None  # the rows behind each row of state, which leave with it
+    members: Behind | None = None  # the rows behind each row of state, which leave with it
 
     @property
     def final(self) -> bool:
@@ -177,13 +183,8 @@ class Waiting:
 
     def forget_members(self, left: pa.Table, task: Task) -> None:
         """What leaves the state takes the rows behind it along."""
-        if self.members is None or not left.num_rows:
-            return
-        state = task.state(self.members)
-        rows = state.members(left.select([*self.key, HASH]), self.key)
-        if rows is not None and rows.num_rows:
-            columns = {name: rows.column(name) for name in rows.column_names if name not in (BUCKET, UPDATED, DELETED)}
-            state.write(columns, rows.column(UPDATED), pa.repeat(True, rows.num_rows))
+        if self.members is not None and left.num_rows:
+            self.members.forget(left, task)
 
     @property
     def _kept(self) -> int:

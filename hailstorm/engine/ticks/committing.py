@@ -17,6 +17,7 @@ from hailstorm.engine.delivery.outbox import LedgerOutbox
 from hailstorm.engine.delivery.second_chance import SecondChance
 from hailstorm.engine.plan.plan import Plan
 from hailstorm.engine.ticks.agendas import Agendas
+from hailstorm.engine.ticks.beginning import Begun
 from hailstorm.engine.ticks.covering import begun, refuse_overlap
 from hailstorm.engine.ticks.evolution import Evolution
 from hailstorm.engine.ticks.letters import Merged
@@ -112,11 +113,17 @@ class Committer:
             self._make("evolve", datetime.now(UTC), coverage=self._ledger.head.coverage, **news)
 
     def evolution(
-        self, plan: Plan, found: Evolution, look: Look | None, replacement: Replacement | None = None
+        self,
+        plan: Plan,
+        found: Evolution,
+        look: Look | None,
+        replacement: Replacement | None = None,
+        first: Begun | None = None,
     ) -> Commit:
         """Say in the ledger what the steps are from now on, so that readers need no app, and where logs begin.
 
-        A replacement comes with it: the old state of a step whose key has changed fits no shape.
+        A replacement comes with it: the old state of a step whose key has changed fits no shape. So does what new steps
+        have of the tables that they read.
         """
         head = self._ledger.head
         steps = dict(head.steps)
@@ -132,6 +139,8 @@ class Committer:
         if replacement is not None:
             new = self._replaced(plan, replacement, fields["sinks"])
             fields |= {**new, "coverage": {**fields["coverage"], **new["coverage"]}}
+        if first is not None:
+            fields |= self._begun(first, msgspec.structs.replace(head, steps=steps), fields)
         return self._make(
             "evolve",
             datetime.now(UTC),
@@ -141,6 +150,19 @@ class Committer:
             recent=(),
             **fields,
         )
+
+    def _begun(self, first: Begun, head: Live, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """What the commit says, with what new steps have of their tables. `head` has the steps of now."""
+        outcome = first.outcome
+        return {
+            "coverage": {**fields["coverage"], **first.coverage},
+            # What waits in an agenda that is new is not released.
+            "watermarks": self._times.evolved(head, self._agendas.released(head, outcome.state, head.reached)),
+            "state": {**fields.get("state", {}), **outcome.state},
+            "outbox": outcome.outbox,
+            "errors": outcome.errors,
+            "dead_letters": (*fields.get("dead_letters", ()), *outcome.letters),
+        }
 
     def renaming(self, plan: Plan, names: Names) -> Commit:
         """These steps and sinks go on under other names."""

@@ -20,7 +20,7 @@ from hailstorm.topology.topology import Topology
 def begun(topology: Topology, stateful: Iterable[str], known: Covered) -> Covered:
     """The coverage of the stateful steps of a topology: what is known, and nothing yet of spouts that are new."""
     return {
-        step: {spout: known.get(step, {}).get(spout, {}) for spout in sorted(_spouts_above(topology, step))}
+        step: {spout: known.get(step, {}).get(spout, {}) for spout in sorted(spouts_above(topology, step))}
         for step in stateful
     }
 
@@ -42,8 +42,8 @@ def refuse_overlap(head: Live, interval: Interval) -> None:
                 ) from error
 
 
-def _spouts_above(topology: Topology, name: str) -> set[str]:
+def spouts_above(topology: Topology, name: str) -> set[str]:
     step = topology.step(name)
     if isinstance(step, Spout):
         return {name}
-    return {spout for above in step.inputs for spout in _spouts_above(topology, above)}
+    return {spout for above in step.inputs for spout in spouts_above(topology, above)}

@@ -16,7 +16,7 @@ from hailstorm.ledger.live import Live
 from hailstorm.ledger.renaming import has_state, under_names_of_now
 from hailstorm.topology.arrow_types import spark_name
 from hailstorm.topology.fingerprint import fingerprint
-from hailstorm.topology.step import Process, Step, Top
+from hailstorm.topology.step import Process, Step
 from hailstorm.topology.topology import Topology
 
 
@@ -32,7 +32,8 @@ class Evolution:
     rekeyed: Mapping[str, str]  # stateful steps whose key is not that of their state, and how they differ
     lacking: Mapping[str, tuple[str, ...]]  # processes whose state has fields that their class has not
     retyped: Mapping[str, str]  # processes that have a field of another type than their state, and how they differ
-    unknown: Mapping[str, tuple[str, ...]]  # added stateful steps -> the tables they read that have rows already
+    begins: Mapping[str, tuple[str, ...]]  # added steps -> the tables with rows that they begin with (beginning.py)
+    unknown: Mapping[str, tuple[str, ...]]  # others -> the tables with rows of which they read only later changes
     below: Mapping[str, tuple[str, ...]]  # changed steps without state -> the stateful steps that read them
     renamed: Mapping[str, str]  # steps and sinks -> the names that the ledger knows them by
 
@@ -44,18 +45,22 @@ class Evolution:
         """The whole difference, a sentence per step. Nothing at the first run."""
         return (
             *describe_renamed(self.renamed),
-            *(f"'{name}' is new: {self._beginning(name)}" for name in self.added),
+            *(f"'{name}' is new: {self.beginning(name)}" for name in self.added),
             *(f"'{name}' is back, with the state that it had" for name in self.returned),
             *(f"'{name}' was removed" for name in self.removed),
             *(f"'{name}' has changed" + self._meaning(name) for name in self.changed),
         )
 
-    def _beginning(self, name: str) -> str:
+    def beginning(self, name: str) -> str:
+        """What a step that is new has of the past, when nobody says a word."""
+        if tables := self.begins.get(name):
+            return f"it begins with {_those(tables)} as {'it is' if len(tables) == 1 else 'they are'}"
         tables = self.unknown.get(name, ())
         if not tables:
             return "it starts from now"
-        those = " and ".join(f"'{table}'" for table in tables)
-        return f"of {those} it knows only what changes from now on; with --recompute {name} it gets all that was"
+        return (
+            f"of {_those(tables)} it knows only what changes from now on; with --recompute {name} it gets all that was"
+        )
 
     def _meaning(self, name: str) -> str:
         steps = self.below.get(name, ())
@@ -73,6 +78,11 @@ def evolution(topology: Topology, head: Live, key_types: Mapping[str, tuple[str,
     known = [name for name in now if head.runs.get(name) and name in head.steps]
     others = {name: _other_key(topology.step(name).state_key, key_types[name], head.steps[name]) for name in known}
     added = tuple(name for name in now if name not in before and name not in returned) if head.commit else ()
+    old_tables = {
+        name: tables
+        for name in added
+        if name in key_types and (tables := tuple(t for t in _tables_of(topology, name) if head.runs.get(t)))
+    }
     return Evolution(
         now,
         added=added,
@@ -82,13 +92,8 @@ def evolution(topology: Topology, head: Live, key_types: Mapping[str, tuple[str,
         rekeyed={name: how for name, how in others.items() if how},
         lacking={name: gone for name in known if (gone := _lacking(topology.step(name), head.steps[name]))},
         retyped={name: how for name in known if (how := _retyped(topology.step(name), head.steps[name]))},
-        unknown={
-            name: tables
-            for name in added
-            if name in key_types and (tables := tuple(t for t in _tables_of(topology, name) if head.runs.get(t)))
-            # A top that is new to an old table looks at all of it by itself.
-            if not isinstance(topology.step(name), Top)
-        },
+        begins={n: tables for n, tables in old_tables.items() if topology.step(n).has_of_old_tables == "whole"},
+        unknown={n: tables for n, tables in old_tables.items() if topology.step(n).has_of_old_tables == "changes"},
         below={
             name: tuple(step for step in key_types if _reads(topology, step, name))
             for name in changed
@@ -96,6 +101,10 @@ def evolution(topology: Topology, head: Live, key_types: Mapping[str, tuple[str,
         },
         renamed=names,
     )
+
+
+def _those(tables: tuple[str, ...]) -> str:
+    return " and ".join(f"'{table}'" for table in tables)
 
 
 def _tables_of(topology: Topology, step: str) -> Iterator[str]:

@@ -11,13 +11,16 @@ import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from hailstorm.ledger.stores.store import StoredFile, outside
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 
 class LocalStore:
@@ -71,6 +74,13 @@ class LocalStore:
             return self._path(name).stat().st_size
         except FileNotFoundError:
             return None
+
+    def identity(self, name: str) -> object:
+        try:
+            found = os.stat(self._path(name))
+        except FileNotFoundError:
+            return None
+        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
     def sizes(self, names: Sequence[str]) -> dict[str, int | None]:
         return {name: self.size(name) for name in names}
@@ -174,7 +184,7 @@ def _sync(path: Path) -> None:
 def _sync_all(paths: Sequence[Path]) -> None:
     """All at once: a journal that is written for one of them is written for the others, too."""
     first, *others = paths
-    beside = [_syncing.submit(_sync, path) for path in others]
+    beside = [_syncing().submit(_sync, path) for path in others]
     try:
         _sync(first)
     finally:
@@ -182,4 +192,8 @@ def _sync_all(paths: Sequence[Path]) -> None:
             future.result()
 
 
-_syncing = ThreadPoolExecutor(16, thread_name_prefix="sync")
+@cache
+def _syncing() -> ThreadPoolExecutor:
+    from concurrent.futures import ThreadPoolExecutor  # readers need none
+
+    return ThreadPoolExecutor(16, thread_name_prefix="sync")

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from hailstorm.errors import LedgerError
 from hailstorm.ledger.sums import Reading, Sums, opened
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,10 @@ class Store(Protocol):
     def size(self, name: str) -> int | None:
         """Bytes of the file, or None when there is none."""
 
+    def identity(self, name: str) -> object:
+        """What tells the file from another that takes its place under its name; None when there is none. Where no file
+        is ever replaced it may be the name, and nobody looks."""
+
     def sizes(self, names: Sequence[str]) -> dict[str, int | None]:
         """Bytes of many files, None where there is none. For files whose names are neighbours: in few requests."""
 
@@ -88,11 +94,14 @@ def read_table(store: Store, name: str, columns: Sequence[str] | None = None, su
         return file.read(columns=None if columns is None else list(columns))
 
 
-def open_parquet(store: Store, name: str, sums: Sums | None = None, whole: bool = False) -> pq.ParquetFile:
-    """A Parquet file that a commit names, to read parts of, within `Reading(name)`."""
+def open_parquet(
+    store: Store, name: str, sums: Sums | None = None, known: pq.FileMetaData | None = None, *, whole: bool = False
+) -> pq.ParquetFile:
+    """A Parquet file that a commit names, to read parts of, within `Reading(name)`. `known` is its footer, if somebody
+    has read and checked it before."""
     try:
         with Reading(name):
-            return opened(store.open(name, whole=whole), name, sums)
+            return opened(store.open(name, whole=whole), name, sums, known)
     except FileNotFoundError as error:
         raise missing_file(name) from error
 
