@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import Consumer, IsolationLevel, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
 from tests.connectors.servers.kafka import KafkaServer
 
@@ -40,6 +40,12 @@ class Topics:
             future.result(30)
         self._until(lambda: name in self.admin.list_topics(timeout=10).topics)
 
+    def grow(self, name: str, partitions: int) -> None:
+        """Until it has so many partitions, and the broker says so."""
+        for future in self.admin.create_partitions([NewPartitions(name, partitions)]).values():
+            future.result(30)
+        self._until(lambda: len(self.admin.list_topics(name, timeout=10).topics[name].partitions) == partitions)
+
     def delete(self, name: str) -> None:
         for future in self.admin.delete_topics([name]).values():
             future.result(30)
@@ -47,13 +53,22 @@ class Topics:
 
     def write(self, topic: str, values: Iterable[bytes | None], partition: int = 0, key: bytes | None = None) -> None:
         for value in values:
-            while True:
-                try:
-                    self.producer.produce(topic, value, key, partition)
-                    break
-                except BufferError:
-                    self.producer.poll(0.1)
+            self._until(lambda: self._took(topic, value, partition, key))  # noqa: B023
         assert self.producer.flush(60) == 0
+
+    def _took(self, topic: str, value: bytes | None, partition: int, key: bytes | None) -> bool:
+        """Whether the producer has room, and knows the partition: it learns of a new one a moment after the broker."""
+        try:
+            self.producer.produce(topic, value, key, partition)
+        except BufferError:
+            self.producer.poll(0.1)
+            return False
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError._UNKNOWN_PARTITION:
+                raise
+            self.producer.list_topics(topic, timeout=10)
+            return False
+        return True
 
     def transaction(self, topic: str, values: Iterable[bytes], commit: bool = True) -> None:
         """Write to partition 0 in one transaction, and commit or abort it."""

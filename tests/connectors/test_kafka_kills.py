@@ -8,7 +8,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import NewPartitions
 
 from hailstorm.ledger.reader import open_ledger
 from tests.connectors.kafka_topics import Topics
@@ -129,9 +128,7 @@ def test_a_kill_between_a_look_at_the_topics_and_the_commit_moves_no_beginning(
     assert counts() == {}
 
     topics.write(old, [record] * 4)
-    for future in topics.admin.create_partitions([NewPartitions(old, 2)]).values():
-        future.result(30)
-    topics.producer.list_topics(old, timeout=30)  # else it does not know the partition yet
+    topics.grow(old, 2)
     topics.write(old, [record] * 2, partition=1)
     topics.create(new)
     topics.write(new, [record] * 3)

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import NewPartitions
 from pyspark.sql import SparkSession
 
 import hailstorm as hs
@@ -55,10 +54,8 @@ def test_a_run_waits_for_a_broker_that_is_down_and_finds_new_topics_and_partitio
                 until(lambda: unreachable() > missed, "the broker to be missed in the middle")  # noqa: B023
                 proxy.refusing = False
             until(lambda: rows() == before + 10, "what came meanwhile")  # noqa: B023
-        for future in topics.admin.create_partitions([NewPartitions("live-a", 2)]).values():
-            future.result(30)
+        topics.grow("live-a", 2)
         topics.create("live-b")
-        topics.producer.list_topics("live-a", timeout=30)  # else it does not know the partition yet
         topics.write("live-a", [b"x"] * 3, partition=1)
         topics.write("live-b", [b"x"] * 4)
         until(lambda: rows() == 32, "what is in the new partition and the new topic")

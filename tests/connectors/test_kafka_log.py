@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import NewPartitions
 
 from hailstorm.errors import LogError, TopologyError, TransientLogError, UsageError
 from hailstorm.sinks.kafka.sink import Kafka
@@ -151,8 +150,7 @@ class TestTopics:
         topic = topics.new("growing", 1)
         source = Kafka(topic, servers=topics.server.servers)
         assert source.latest() == {0: 0}
-        for future in topics.admin.create_partitions([NewPartitions(topic, 3)]).values():
-            future.result(30)
+        topics.grow(topic, 3)
         topics.write(topic, some(2), 2)
         assert source.latest() == {0: 0, 1: 0, 2: 2}
         assert values(source, 0, 2, 2) == some(2)

@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import NewPartitions
 
 from hailstorm.columns import KIND
 from hailstorm.errors import SinkError, TransientSinkError
@@ -212,8 +211,7 @@ class TestTrouble:
         sink = counts(topics.new("growing", 1), topics, partition="n")
         sink.open(Delivery("growing", "out", "ledger", COUNTS, (), False))
         sink.deliver(Parcel.of(1, stream(("rain", 0))))
-        for future in topics.admin.create_partitions([NewPartitions(str(sink.topic), 2)]).values():
-            future.result(30)
+        topics.grow(str(sink.topic), 2)
         sink.deliver(Parcel.of(2, stream(("hail", 1))))
         sink.close()
         assert [message.partition() for message in topics.read(str(sink.topic), 2)] == [0, 1]
