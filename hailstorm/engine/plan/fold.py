@@ -1,4 +1,7 @@
-"""How a fold becomes DataFrames: aggregate in the JVM, look up and merge, write.
+"""How a fold becomes DataFrames: aggregate, look up and merge, write.
+
+Rows are aggregated in the pass that holds them, where Arrow can do that, and else in the JVM. Of several tasks each
+aggregates what it has; then Spark brings the parts of a key to the task that owns it.
 
 A fold of a stream aggregates this tick's rows and merges them with what was. A fold of a table gets rows that come
 and go. Where every monoid has an inverse, a row that goes is subtracted; otherwise the group is folded again from
@@ -32,6 +35,7 @@ from hailstorm.engine.stages.fold import FOUND, MEMBERS, OLD, PRIOR, STATE, Cell
 from hailstorm.engine.stages.group import GroupRows, Lifted, can_reduce
 from hailstorm.engine.stages.members import LIVE, HashGroups, RecallTimes, ReplaceMembers, SignRows, inner_name
 from hailstorm.engine.stages.own import ORIGIN, OwnMerge, OwnPresent
+from hailstorm.engine.stages.reduce import ReduceStates, can_combine
 from hailstorm.engine.stages.table_sessions import ReplaceSessions
 from hailstorm.engine.stages.waiting import CLOSED, DUE, Waiting
 from hailstorm.errors import TopologyError
@@ -82,6 +86,7 @@ class FoldPlan:
 
     replaces = False
     counts_members = False
+    in_parts = True  # several tasks may each group what they have of a key
 
     @property
     def weight(self) -> str:
@@ -103,7 +108,8 @@ class FoldPlan:
         values = pa.schema([(b.name, b.cell.value_type) for b in bound])
         grouped = self._grouped_in_arrow(bound)
         if grouped is not None:
-            return self._written(grouped, bound, shape), values, None
+            whole = grouped if self.tasks == 1 else self.brought_together(grouped, self.step.key, shape.cells)
+            return self._written(whole, bound, shape), values, None
         delta = replace(self.flow.over(self._aggregated(rows, bound)), earlier=self.passes())
         delta = self._with_due(delta.needing(*self._why_not(bound)))
         return self._written(delta, bound, shape), values, self._rejects(rows)
@@ -172,14 +178,23 @@ class FoldPlan:
         both = delta.base.unionByName(due.dataframe())
         return delta.over(owned(both, self.tasks, by) if by else both.repartition(1))
 
+    def brought_together(self, parts: Flow, by: tuple[str, ...], cells: tuple[Cell, ...]) -> Flow:
+        """One row per key out of what the tasks have grouped, and what is due, at the task that owns these columns."""
+        sent = parts.over(parts.dataframe())
+        waits = self.waiting is not None
+        whole = self.brought_with_due(sent, by) if waits else sent.over(owned(sent.base, self.tasks))
+        return whole.then(ReduceStates(self.step.key, cells, beside_due=waits))
+
     def _grouped_in_arrow(self, bound: list[Bound]) -> Flow | None:
         """Aggregate in the pass that holds the rows; None when the JVM has to.
 
-        One task holds all rows of a key. Inputs must be expressions that Arrow computes as Spark does, and of types
-        whose order and equality are the same in both.
+        Inputs must be expressions that Arrow computes as Spark does, and of types whose order and equality are the
+        same in both. Where one task holds all rows of a key, that is all; of several tasks, these are parts.
         """
-        flow = self.flow
-        if self.tasks > 1 or not flow.stages or self._why_not(bound):
+        flow, alone = self.flow, self.tasks == 1
+        if not flow.stages or self._why_not(bound):
+            return None
+        if not alone and not (self.in_parts and can_combine([b.cell for b in bound])):
             return None
         lifts, computed = [], dict[str, Expression]()
         for b in bound:
@@ -192,7 +207,9 @@ class FoldPlan:
         flow = self._keyed_in_arrow(flow)
         if computed:
             flow = flow.then(ComputeColumns(tuple(computed), tuple(computed.values())))
-        return flow.then(GroupRows(self.step.key, tuple(lifts), self.weight))
+        states = [(STATE + b.name, b.cell.state_type) for b in bound]
+        schema = pa.schema([*self.keys.values(), *states, ("_time", TIME), (HASH, pa.int64())])
+        return flow.then(GroupRows(self.step.key, tuple(lifts), self.weight, None if alone else schema), schema)
 
     def _why_not(self, bound: list[Bound]) -> tuple[Need, ...]:
         """Why Arrow cannot aggregate the rows of a pass. There is no reason of its own where Spark has them."""
@@ -299,6 +316,7 @@ class TableFoldPlan(FoldPlan):
     """A fold of a table: rows come and go. Of windows, what flows in is signed already (plan/sessions.py)."""
 
     counts_members = True
+    in_parts = False
 
     @property
     def _is_signed(self) -> bool:

@@ -58,7 +58,9 @@ class PanePlan(FoldPlan):
         self.shape = self._panes_shape(bound)
         values = pa.schema([(b.name, b.cell.value_type) for b in bound])
         grouped, rejects = self._grouped_in_arrow(bound), None
-        if grouped is None:
+        if grouped is not None and self.tasks > 1:
+            grouped = self.brought_together(grouped, self._by, shape.cells)
+        elif grouped is None:
             delta = self.flow.over(self._aggregated(rows, bound)).needing(*self._why_not(bound))
             grouped = delta if self.tasks == 1 else self.brought_with_due(delta, self._by)
             grouped, rejects = replace(grouped, earlier=self.passes()), self._rejects(rows)

@@ -65,6 +65,7 @@ class SessionPlan(FoldPlan):
 
     replaces = True
     counts_members = True
+    in_parts = False
 
     def compiled(self) -> tuple[Flow, pa.Schema, Job | None]:
         rows = self.rows()

@@ -3,6 +3,9 @@
 Runs in the pass that already holds the rows, when every monoid of the fold can be lifted in Arrow. The fold has to
 sort by hash anyway, so sorting is also how it groups: rows of one key are neighbours, and sums are taken between
 their borders. It gives what Spark's `groupBy(key).agg(lift)` gives, sorted by hash.
+
+Of several tasks, each groups what it has, in parts of a size that memory holds: fewer rows go through the JVM, and
+whoever owns a key reduces its parts (reduce.py).
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from hailstorm.ledger.runs import Positions, as_text, equal_keys
 
 _IN_ANY_ORDER = frozenset({"count_all", "count", "sum", "min", "max"})
 _SAMPLE = 1_000  # rows
+_PART_BYTES = 256 << 20
 _NUMBERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float64())
 
 
@@ -41,14 +45,30 @@ class GroupRows:
     key: tuple[str, ...]
     lifts: tuple[Lifted, ...]
     weight: str = ""  # of a fold of a table, how often a row counts: 1, -1, or not at all (false)
+    parts: pa.Schema | None = None  # of several tasks: the columns in which parts go to those who own the keys
 
     phase = "merge"
 
     def __call__(self, batches: Batches, task: Task) -> Batches:
-        # Only what is read is held, and copied into one piece.
-        kept = [batch.select(self._reads) for batch in batches if batch.num_rows]
+        kept: list[pa.RecordBatch] = []
+        held = 0
+        for batch in batches:
+            if batch.num_rows:
+                # Only what is read is held, and copied into one piece.
+                kept.append(batch.select(self._reads))
+                held += kept[-1].nbytes
+            if self.parts is not None and held > _PART_BYTES:
+                yield self._part(kept)
+                kept, held = [], 0
         if kept:
-            yield self._grouped(pa.Table.from_batches(kept).combine_chunks())
+            yield self._part(kept)
+
+    def _part(self, kept: list[pa.RecordBatch]) -> pa.RecordBatch:
+        grouped = self._grouped(pa.Table.from_batches(kept).combine_chunks())
+        if self.parts is None:
+            return grouped
+        columns = [grouped.column(field.name).cast(field.type) for field in self.parts]
+        return pa.RecordBatch.from_arrays(columns, schema=self.parts)
 
     @property
     def _reads(self) -> list[str]:

@@ -1,4 +1,5 @@
-"""Merging states with states: where several rows of state become one, as panes of a window or parts of a session do."""
+"""Merging states with states: where several rows of state become one, as panes of a window, parts of a session, or what
+several tasks have of a key do."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from hailstorm.columns import EVENT_TIME, HASH, TIME
 from hailstorm.engine.stages.chain import Batches, Task
@@ -20,10 +22,14 @@ from hailstorm.ledger.runs import Positions, hashes_of
 
 @dataclass(frozen=True)
 class ReduceStates:
-    """One row per key: the states of its rows merged; the latest time; due, and there, if one of them is."""
+    """One row per key: the states of its rows merged; the latest time; due, and there, if one of them is.
+
+    `beside_due` leaves entries of agendas as they are: rows without a time, which have a key and nothing else.
+    """
 
     key: tuple[str, ...]
     cells: tuple[Cell, ...]
+    beside_due: bool = False
 
     phase = "merge"
 
@@ -32,10 +38,16 @@ class ReduceStates:
         if not kept:
             return
         rows = pa.Table.from_batches(kept).combine_chunks()
+        if self.beside_due and rows.column(EVENT_TIME).null_count:
+            yield from rows.filter(pc.is_null(rows.column(EVENT_TIME))).to_batches()
+            rows = rows.filter(pc.is_valid(rows.column(EVENT_TIME))).combine_chunks()
+        if rows.num_rows:
+            yield from self._reduced(rows).to_batches()
+
+    def _reduced(self, rows: pa.Table) -> pa.Table:
         order, starts = groups_of(rows.select(list(self.key)), hashes_of(rows))
         if len(starts) == rows.num_rows:
-            yield from rows.take(pa.array(order)).to_batches()
-            return
+            return rows.take(pa.array(order))
         rows, count = rows.take(pa.array(order)).combine_chunks(), rows.num_rows
         firsts = pa.array(starts)
         columns: dict[str, Any] = {name: rows.column(name).take(firsts) for name in (*self.key, HASH)}
@@ -43,9 +55,11 @@ class ReduceStates:
             columns[STATE + cell.name] = merged_states(rows.column(STATE + cell.name).combine_chunks(), starts, cell)
         times = rows.column(EVENT_TIME).combine_chunks().cast(pa.int64())
         columns[EVENT_TIME] = reduced(times, "max", starts, count).cast(TIME)
-        columns[DUE] = pa.array(np.logical_or.reduceat(np.asarray(rows.column(DUE)), starts))
-        columns[MEMBERS] = reduced(rows.column(MEMBERS).combine_chunks(), "max", starts, count)
-        yield from pa.table({name: columns[name] for name in rows.column_names}).combine_chunks().to_batches()
+        if DUE in rows.column_names:
+            columns[DUE] = pa.array(np.logical_or.reduceat(np.asarray(rows.column(DUE)), starts))
+        if MEMBERS in rows.column_names:
+            columns[MEMBERS] = reduced(rows.column(MEMBERS).combine_chunks(), "max", starts, count)
+        return pa.table({name: columns[name] for name in rows.column_names}).combine_chunks()
 
 
 @dataclass(frozen=True)

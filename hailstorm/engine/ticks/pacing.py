@@ -31,7 +31,7 @@ def ways_called(names: str, cores: int) -> tuple[int, ...]:
 _FORGET = 0.95
 _FIRST_ROWS = 10_000
 _FEWEST_ROWS = 1_000
-_GROW, _SHRINK = 4.0, 0.5
+_GROW, _SHRINK = 64.0, 0.5  # at most, from one tick to the next; part of its time is fixed, so growing cannot miss
 _FIRST_GAP, _LONGEST_GAP = 40, 640  # ticks between two looks at a way that is not chosen
 _IDLE_SECONDS, _LONGEST_IDLE_SECONDS = 0.02, 0.2
 _EAGER_SECONDS = 0.001
@@ -107,16 +107,15 @@ class Pace:
                 self._gap = _FIRST_GAP
             self._looking = None
         line.observe(rows, seconds)
-        if line.seen == 1:
-            return
+        warms_up = line.seen == 1
         fixed, per_row = line.parts()
         # Smaller ticks do not help where the fixed part alone misses the target: then half of a tick may be that.
         target = max(self.latency, 2 * fixed) if per_row else self.latency
-        change = min(max(target / seconds, _SHRINK), _GROW)
+        change = min(max(target / seconds, 1.0 if warms_up else _SHRINK), _GROW)
         before, full = self.rows, cut or rows >= 0.9 * self.rows
         if change < 1 or (full and change > 1.25):
             self.rows = int(min(max(min(rows, self.rows) * change, _FEWEST_ROWS), self.most_rows))
-        if full:
+        if full and not warms_up:
             self.settled = self.rows <= before
 
     def way(self, rows: int, resident: bool = True) -> int:
