@@ -33,6 +33,7 @@ from hailstorm.engine.plan.top import TopPerPlan, TopPlan
 from hailstorm.engine.spark.shipping import ship_by_value
 from hailstorm.engine.stages.deposit import Outlet, RefuseNullKeys
 from hailstorm.engine.stages.distinct import KeepDistinct
+from hailstorm.engine.stages.exchange import part_names
 from hailstorm.engine.stages.ordered import ReleaseInOrder
 from hailstorm.engine.stages.process_calls import OWN
 from hailstorm.engine.stages.read import KeepCovered
@@ -139,6 +140,8 @@ class Compiler(Stateless):
             flow = flow.then(assigning(step, flow, late, self.tasks, kind is PanePlan), with_windows(flow.schema))
         fold = kind(step, source, flow, self.tasks, sinks, bool(readers), self._times(step), self.leaf, waiting)
         written, values, rejects = fold.compiled()
+        if fold.parts is not None:
+            self.branches.append(Branch(fold.parts.name, fold.parts, outputs=part_names(step.name, self.tasks)))
         self.branches.append(Branch(step.name, written, outputs=outputs))
         key = pa.schema([fold.key_field(name) for name in step.key])
         waits = CLOSED if waiting is not None and waiting.final else ""

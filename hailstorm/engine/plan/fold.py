@@ -30,6 +30,7 @@ from hailstorm.engine.stages.chain import Stage
 from hailstorm.engine.stages.compute import ComputeColumns
 from hailstorm.engine.stages.deposit import RefuseNullKeys
 from hailstorm.engine.stages.due import ReadDue
+from hailstorm.engine.stages.exchange import LeaveParts, ReadParts, part_names
 from hailstorm.engine.stages.expressions import Column, Expression, in_arrow
 from hailstorm.engine.stages.fold import FOUND, MEMBERS, OLD, PRIOR, STATE, Cell, FoldShape, LookUp, WriteFold
 from hailstorm.engine.stages.group import GroupRows, Lifted, can_reduce
@@ -81,8 +82,9 @@ class FoldPlan:
     sinks: tuple[str, ...]
     feeds: bool
     times: bool  # the times of its rows matter to those who read it
-    leaf: Callable[[str, Stage, pa.Schema, int], Flow]
+    leaf: Callable[[str, Stage, pa.Schema, int, tuple[str, ...]], Flow]
     waiting: Waiting | None = None
+    parts: Flow | None = None  # what leaves the parts of keys for those who own them, where that is a wave of its own
 
     replaces = False
     counts_members = False
@@ -108,7 +110,7 @@ class FoldPlan:
         values = pa.schema([(b.name, b.cell.value_type) for b in bound])
         grouped = self._grouped_in_arrow(bound)
         if grouped is not None:
-            whole = grouped if self.tasks == 1 else self.brought_together(grouped, self.step.key, shape.cells)
+            whole = grouped if self.tasks == 1 else self._owned(grouped, shape.cells)
             return self._written(whole, bound, shape), values, None
         delta = replace(self.flow.over(self._aggregated(rows, bound)), earlier=self.passes())
         delta = self._with_due(delta.needing(*self._why_not(bound)))
@@ -174,12 +176,22 @@ class FoldPlan:
     def brought_with_due(self, delta: Flow, by: tuple[str, ...]) -> Flow:
         """The rows and what is due, which has no time, at the tasks of these columns."""
         assert self.waiting is not None
-        due = self.leaf(f"{self.step.name}!due", ReadDue(self.waiting.agendas, delta.schema), delta.schema, 1)
+        due = self.leaf(f"{self.step.name}!due", ReadDue(self.waiting.agendas, delta.schema), delta.schema, 1, ())
         both = delta.base.unionByName(due.dataframe())
         return delta.over(owned(both, self.tasks, by) if by else both.repartition(1))
 
+    def _owned(self, parts: Flow, cells: tuple[Cell, ...]) -> Flow:
+        """One row per key out of what the tasks have grouped, and what is due, at the task that owns the key."""
+        if not is_on_this_machine(parts.base.sparkSession):
+            return self.brought_together(parts, self.step.key, cells)
+        step, tasks, names = self.step.name, self.tasks, part_names(self.step.name, self.tasks)
+        self.parts = parts.named(f"{step}!parts").then(LeaveParts(step, tasks))
+        agendas = self.waiting.agendas if self.waiting is not None else ()
+        whole = self.leaf(step, ReadParts(step, parts.schema, tasks, agendas), parts.schema, tasks, names)
+        return whole.then(ReduceStates(self.step.key, cells, beside_due=bool(agendas)))
+
     def brought_together(self, parts: Flow, by: tuple[str, ...], cells: tuple[Cell, ...]) -> Flow:
-        """One row per key out of what the tasks have grouped, and what is due, at the task that owns these columns."""
+        """The same through Spark, at the task that owns these columns."""
         sent = parts.over(parts.dataframe())
         waits = self.waiting is not None
         whole = self.brought_with_due(sent, by) if waits else sent.over(owned(sent.base, self.tasks))

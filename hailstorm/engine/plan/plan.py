@@ -5,8 +5,8 @@ read once and each user function runs once per record. A wave is one job: all br
 
 The same compiler serves both ways to run. With one task there is no shuffle, because one partition needs none: the
 plan is *prepared*, and the same DataFrames are run for every tick. All branches that need nothing of the JVM are lines
-of one pass, also those that read each other. With more tasks the plan is *planned*: Spark must plan it again for every
-tick, or it would reuse the shuffle files of the tick before.
+of one pass, also those that read each other. With more tasks the plan is *planned*: where it has a shuffle, Spark must
+plan it again for every tick, or it would reuse the shuffle files of the tick before.
 
 compiler.py makes it; advance runs it.
 """
@@ -67,7 +67,7 @@ class Plan:
     branches: tuple[Branch, ...]
     steps: Mapping[str, CompiledStep]
     inbox: Inbox
-    _expected: dict[int, tuple[DataFrame, Mapping[str, int]]] = field(default_factory=dict)
+    _expected: dict[int, tuple[DataFrame, Mapping[str, int], bool]] = field(default_factory=dict)
     _prepared: dict[int, tuple[DataFrame, Any]] = field(default_factory=dict)
 
     @property
@@ -181,18 +181,24 @@ class Plan:
 
     def expected(self, frame: DataFrame) -> Mapping[str, int]:
         """How many tasks must report under each slot when this frame has run: every pass, wherever Spark runs it."""
+        return self._looked_at(frame)[1]
+
+    def _looked_at(self, frame: DataFrame) -> tuple[DataFrame, Mapping[str, int], bool]:
+        """With the tasks of each pass, and whether rows are shuffled. It is kept: else its id would be another's."""
         if id(frame) not in self._expected:
-            self._expected[id(frame)] = frame, dict(_passes(self._planned(frame).executedPlan()))
-        return self._expected[id(frame)][1]
+            planned = self._planned(frame).executedPlan()
+            shuffles = any(node.nodeName() == "Exchange" for node in _nodes(planned))
+            self._expected[id(frame)] = frame, dict(_passes(planned)), shuffles
+        return self._expected[id(frame)]
 
     def job(self, frame: DataFrame) -> Callable[[], None]:
-        """What runs a frame of this plan once. Prepared frames keep their RDD, planned ones are planned again.
+        """What runs a frame of this plan once. Frames keep their RDD, unless there is a shuffle in them.
 
         Counting the RDD instead of collecting the DataFrame leaves out what Spark does around a query (events, plan
         texts): a third of the JVM's work in a small tick. Counting it as a future is what cleans the fewest closures,
         for which Spark reads the class files of itself again each time: a tenth of a small tick.
         """
-        if self.tasks > 1:
+        if self.tasks > 1 and self._looked_at(frame)[2]:
             rdd = self._planned(frame.select("*")).toRdd().toJavaRDD()
         else:
             if id(frame) not in self._prepared:
