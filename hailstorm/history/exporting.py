@@ -102,7 +102,7 @@ def export_snapshot(ledger: Ledger, name: str, to: Path, progress: Progress = la
         commits = _commits(ledger, snapshot.commit)
         for commit in commits:
             pins.enter_context(ledger.pinned(commit.commit))
-        base = ledger.at(commits[0].covers_from - 1)
+        base = ledger.before(commits[0])
         live = base
         files: dict[str, None] = {}
         for commit in commits:
