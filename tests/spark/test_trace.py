@@ -98,6 +98,37 @@ def test_a_trace_is_a_tree_from_the_state_before_its_tick(spark: SparkSession) -
             tracer.trace(Record("line", 0, 9))
 
 
+def test_a_record_is_traced_in_the_commit_that_read_it_after_rewinds_back_and_forward(spark: SparkSession) -> None:
+    with Driver(words(), spark) as driver:
+        readers = []
+        for text in ("hail", "rain", "hail rain"):
+            driver.feed("lines", [{"text": text}])
+            driver.advance()
+            readers.append(driver.ledger.head.commit)
+        last = driver.ledger.head.commit
+
+        def traced(offset: int) -> tuple[int | None, dict[str, Any]]:
+            trace = Tracer(spark, untapped(driver), driver.ledger).trace(Record("lines", 0, offset))
+            return trace.commit, {e.row["word"]: (e.before or {}).get("n") for e in trace.events if e.what == "key"}
+
+        expected = [traced(offset) for offset in range(3)]
+        assert expected == [
+            (readers[0], {"hail": None}),
+            (readers[1], {"rain": None}),
+            (readers[2], {"hail": 1, "rain": 1}),
+        ]
+        driver.rewind(readers[0])
+        driver.rewind(last)
+        assert [traced(offset) for offset in range(3)] == expected
+        driver.rewind(readers[0])
+        driver.advance()
+        again = driver.ledger.head.commit
+        assert traced(0) == expected[0]
+        assert traced(2)[0] == again, "it was read again"
+        driver.rewind(last)
+        assert [traced(offset) for offset in range(3)] == expected, "that is undone"
+
+
 @pytest.mark.parametrize("text", ["lines", "lines/0", "lines@3", "lines/x@3", "/0@1"])
 def test_what_is_no_record_is_said(text: str) -> None:
     with pytest.raises(HailstormError, match="HS-CLI-085"):
