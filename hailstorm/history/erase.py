@@ -321,8 +321,20 @@ def _equal(pairs: list[tuple[pa.ChunkedArray | pa.Array, pa.Array]], count: int)
     found = pa.repeat(True, count)
     for column, values in pairs:
         column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-        found = pc.and_(found, pc.is_in(column, values.cast(column.type)))
+        possible = _as(values, column.type)
+        found = pc.and_(found, pc.is_in(column, possible) if len(possible) else pa.repeat(False, count))
     return pc.fill_null(found, False)
+
+
+def _as(values: pa.Array, type_: pa.DataType) -> pa.Array:
+    """The values as a column of this type has them. One that it cannot hold is in no row of it."""
+    if values.type == type_:
+        return values
+    found = [pa.array([], type_)]
+    for place in range(len(values)):
+        with contextlib.suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            found.append(values.slice(place, 1).cast(type_))
+    return pa.concat_arrays(found)
 
 
 def _says(raw: bytes | None, texts: Mapping[str, set[str]]) -> bool:

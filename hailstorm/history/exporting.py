@@ -38,7 +38,7 @@ from hailstorm.ledger.squashing import is_waiting, thinned, without_delivered
 from hailstorm.ledger.stores import open_store
 from hailstorm.ledger.stores.store import missing_file
 from hailstorm.ledger.sums import sums_of
-from hailstorm.ledger.vacuum import files_of, passed_by_sinks
+from hailstorm.ledger.vacuum import files_of, outboxes_done_with, passed_by_sinks
 
 TABLE_OF_CONTENTS = "export.json"
 _CHUNK = 1 << 20
@@ -102,7 +102,7 @@ def export_snapshot(ledger: Ledger, name: str, to: Path, progress: Progress = la
         commits = _commits(ledger, snapshot.commit)
         for commit in commits:
             pins.enter_context(ledger.pinned(commit.commit))
-        base = ledger.at(commits[0].covers_from - 1)
+        base = ledger.before(commits[0])
         live = base
         files: dict[str, None] = {}
         for commit in commits:
@@ -151,10 +151,7 @@ def _written(
 
 def _commits(ledger: Ledger, number: int) -> list[Commit]:
     """The snapshot's commit, and those before it that a sink waits for; between them nothing is kept."""
-    head = ledger.newest()
-    passed = passed_by_sinks(ledger)
-    for sink, rejected in _rejected(ledger, head.retried, number):
-        passed[sink] = min(passed.get(sink, 0), rejected)  # a retry looks at what came after
+    passed = outboxes_done_with(ledger, ledger.newest())
     lowest = min([number - 1, *passed.values()])
     commits = [without_delivered(one, passed) for one in ledger.commits(after=lowest) if one.commit <= number]
     waiting = {one.commit for one in commits if is_waiting(one, passed)}

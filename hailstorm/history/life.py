@@ -1,7 +1,8 @@
 """A key's life: every change of it, commit by commit, oldest first.
 
 Only runs that can hold the key's hash are opened, and of these one row group. What changed between two kept commits,
-and changed back, is not seen: the life is that of the commits that are kept.
+and changed back, is not seen: the life is that of the commits that are kept. In a ledger that came from an export it
+begins with what was there.
 """
 
 from __future__ import annotations
@@ -46,10 +47,12 @@ class Life(Rows):
 
     def changes(self) -> Iterator[dict[str, Any]]:
         """The changes, oldest first, as plain values."""
-        live, known = Live(), dict[tuple[Any, ...], dict[str, Any]]()
-        hashes: Hashes | None = None
         newest = self.ledger.newest()
-        for commit in self.ledger.commits():
+        live = self._beginning()
+        step = self._step_at(live, newest)
+        hashes = self._hashes(live, step) if step in live.steps else None
+        known = {} if hashes is None else self._rows(live, step)
+        for commit in self.ledger.commits(after=live.commit):
             if self.until is not None and commit.commit > self.until:
                 return
             before_it = live
@@ -66,10 +69,7 @@ class Life(Rows):
                 continue
             if not touched:
                 continue
-            now = {
-                tuple(repr(row[name]) for name in shape.key): row
-                for row in State(self.ledger, live, step).of_keys(self.wanted).to_pylist()
-            }
+            now = self._rows(live, step)
             for key in [*known, *(key for key in now if key not in known)]:
                 before, after = known.get(key), now.get(key)
                 if before != after:
@@ -85,6 +85,17 @@ class Life(Rows):
                         **{beside_key(name, shape.key): value for name, value in sides.items()},
                     }
             known = now
+
+    def _beginning(self) -> Live:
+        """Nothing; but in a ledger that came from an export, its first commit: what it changed is not known there."""
+        first = next(self.ledger.commits(), None)
+        return Live() if first is None or first.covers_from == 1 else self.ledger.at(first.commit)
+
+    def _rows(self, live: Live, step: str) -> dict[tuple[str, ...], dict[str, Any]]:
+        """The rows of the keys, by key."""
+        key = live.steps[step].key
+        rows = State(self.ledger, live, step).of_keys(self.wanted).to_pylist()
+        return {tuple(repr(row[name]) for name in key): row for row in rows}
 
     def _step_at(self, live: Live, newest: Live) -> str:
         """What the step was called then; nothing, if another one had its name."""

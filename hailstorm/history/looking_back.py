@@ -7,7 +7,7 @@ here, and so do the others.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ from hailstorm.engine.ticks.renaming import renames
 from hailstorm.errors import LedgerError, RunError
 from hailstorm.history.audit import Audit, Audited
 from hailstorm.history.comparing import KeyRange
-from hailstorm.history.makers import Makers
+from hailstorm.history.makers import Makers, wanted_rows
 from hailstorm.history.moments import When, kept_moment
 from hailstorm.history.replay import Replay, Replayed
 from hailstorm.history.rerun import Tell, silent
@@ -39,8 +39,10 @@ class LookingBack:
 
 
 @contextmanager
-def looking_back(topology: Topology, ledger: str | Path | None, tell: Tell) -> Iterator[LookingBack]:
-    """Open everything. Spark goes on afterwards: another look needs it again."""
+def looking_back(
+    topology: Topology, ledger: str | Path | None, tell: Tell, check: Callable[[Ledger], object] = lambda opened: None
+) -> Iterator[LookingBack]:
+    """Open everything. Spark goes on afterwards: another look needs it again. `check` may refuse before it starts."""
     topology.validate()
     opened = Ledger(topology.ledger_address(ledger))
     if names := renames(topology, opened.head):
@@ -51,6 +53,7 @@ def looking_back(topology: Topology, ledger: str | Path | None, tell: Tell) -> I
             at=topology.step(name).at,
             hint="The next run lets the ledger know: hailstorm run APP. Or look back with the code of the last run.",
         )
+    check(opened)
     tell("starting Spark")
     log = opened.cache.folder / "spark-history.log"
     yield LookingBack(start_session(f"hailstorm {topology.name}", log), resolved(topology), opened)
@@ -141,7 +144,11 @@ def makers(
     tell: Tell = silent,
 ) -> tuple[Record, ...]:
     """The records between two kept commits whose rows reached a step with this key. See `makers.py`."""
-    with looking_back(topology, ledger, tell) as here:
+
+    def check(opened: Ledger) -> None:
+        wanted_rows(topology, opened, kept_moment(opened, until), step, key)
+
+    with looking_back(topology, ledger, tell, check) as here:
         base, last = kept_moment(here.ledger, since), kept_moment(here.ledger, until)
         return Makers(here.spark, here.topology, here.ledger, base, last).of_key(step, key)
 

@@ -3,6 +3,7 @@ beginning of the logs with nothing, or from an earlier commit with what was live
 
 The inner ledger is `backfill/<name>` inside the ledger, and is deleted when its state has been taken over. A second run
 that was killed goes on from its last commit, as any run does: the same code from the same beginning has the same name.
+Only when the ledger was rewound meanwhile, to before what it has read, does it begin again.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class SecondRun:
         for other in ledger.store.list(FOLDER):
             if f"{FOLDER}/{other}" != self.folder:  # of other code, or from another beginning
                 ledger.store.delete_folder(f"{FOLDER}/{other}")
-        inner = Ledger(below(ledger.address, self.folder), create=True)
+        inner = self._inner()
         if not inner.head.commit:
             self._begin(inner, part)
         fast = latency_ms == FAST_TICK_MS
@@ -87,6 +88,16 @@ class SecondRun:
             spark, part, inner, settings, accept=accept, ways=ways, logs=Logs(part, inner.head)
         )
         self._negotiator.start()
+
+    def _inner(self) -> Ledger:
+        """The inner ledger of a try that was cut off, or a new one."""
+        address = below(self.ledger.address, self.folder)
+        inner = Ledger(address, create=True)
+        if self.past.end.covers(inner.head.position()):
+            return inner
+        # The ledger was rewound since: what was read after its end is in no state of it, and is to be read later.
+        self.ledger.store.delete_folder(self.folder)
+        return Ledger(address, create=True)
 
     def _begin(self, inner: Ledger, part: Topology) -> None:
         """Its first commit, or what it begins with. When this is cut off, it is done again."""

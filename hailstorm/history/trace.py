@@ -219,7 +219,7 @@ class Tracer:
                 note = f"some steps had other names then; `before` is the state at commit {base.commit}"
                 yield _Before(scratch, scratch.head, commit, commit.now, note)
             return
-        if commit.covers_from == commit.commit:
+        if commit.covers_from == commit.commit and commit.rewound is None:
             with self.ledger.pinned(base.commit):
                 yield _Before(self.ledger, _with_steps(base, commit), commit, commit.now)
             return
@@ -251,16 +251,25 @@ class Tracer:
             raise AssertionError("its last tick has read the record")
 
     def _reader_of(self, record: Record) -> Commit | None:
-        """The commit that read it; the newest one, where a rewind has let it be read again. None: not yet."""
-        found = None
+        """The commit that read it; the newest one, where a rewind has let it be read again. None: not yet.
+
+        What a rewind has undone is passed over: before it comes the commit that it went to.
+        """
+        found, undone_from = None, None
         for mark in self.ledger.marks():
+            if undone_from is not None and mark.commit >= undone_from:
+                continue
             if mark.end.get(record.spout, {}).get(str(record.partition), 0) <= record.offset:
                 break
             found = mark.commit
+            if mark.rewound is not None:
+                if record.offset >= mark.start.get(record.spout, {}).get(str(record.partition), 0):
+                    break  # it stands for ticks since the rewind, too, and one of them read it
+                undone_from = mark.rewound.to + 1
         return None if found is None else self.ledger.read_commit(found)
 
     def _refuse_hole(self, record: Record, commit: Commit) -> None:
-        begin = commit.start.get(record.spout, {}).get(str(record.partition))
+        begin = commit.start.get(record.spout, {}).get(str(record.partition)) if commit.rewound is None else None
         holes = commit.holes.get(record.spout, {}).get(str(record.partition), [])
         why = next((hole.reason for hole in holes if hole.start <= record.offset < hole.end), None)
         if why is not None or (begin is not None and record.offset < begin):

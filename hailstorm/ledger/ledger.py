@@ -129,6 +129,10 @@ class Ledger:
         """What was live at a commit, which must exist and be kept (0 is before the first)."""
         return self._record.at(number)
 
+    def before(self, commit: Commit) -> Live:
+        """What was live before a kept commit. Before the first one of an import, its files may not be there."""
+        return self._record.before(commit)
+
     @contextlib.contextmanager
     def pinned(self, number: int) -> Iterator[None]:
         """Hold a commit and its files meanwhile, also when retention lets it go. Raises when it is gone already."""

@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from hailstorm.ledger.commit import Commit, commit_name, decode, encode
+from hailstorm.ledger.commit import Commit, Rewound, commit_name, decode, encode
 from hailstorm.ledger.live import Live
 from hailstorm.ledger.stores.store import Store
 from hailstorm.ledger.sums import Reading, Sums, opened
@@ -41,7 +41,9 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
 
     commit: int
     now: int
+    start: dict[str, dict[str, int]] = msgspec.field(name="from")
     end: dict[str, dict[str, int]] = msgspec.field(name="to")
+    rewound: Rewound | None = None
 
 
 @dataclass(frozen=True, order=True)

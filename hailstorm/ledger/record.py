@@ -93,6 +93,18 @@ class Record:
                 return self._remembered(live, None)
         raise missing_file(commit_name(number))
 
+    def before(self, commit: Commit) -> Live:
+        """What was live before a kept commit. The first pack of a ledger that came from an export begins with it."""
+        number = commit.covers_from - 1
+        for _ in range(_TRIES):
+            packs = list_commits(self._store).packs
+            try:
+                base = self._pack(packs[0]).base() if packs else Live()
+            except FileNotFoundError:
+                continue  # merged since we looked
+            return base if base.commit == number else self.at(number)
+        raise missing_file(commit_name(number))
+
     def read(self, number: int) -> Commit | None:
         """A commit; None when there is none of this number, or it is not kept."""
         for _ in range(_TRIES):

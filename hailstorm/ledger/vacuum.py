@@ -145,7 +145,7 @@ class Vacuum:
 
     def _replace(self, pack: Pack, base: Live, commits: Sequence[Commit], old: Sequence[str]) -> None:
         """Write a pack of what is kept of these commits, and delete the old files and what nobody needs any more."""
-        passed = self._passed()
+        passed = outboxes_done_with(self._ledger, self._ledger.head)
         commits = commits if self._retention.keeps_all else [without_delivered(one, passed) for one in commits]
         waiting = {commit.commit for commit in commits if is_waiting(commit, passed)}
         by_age = self._retention.kept([(commit.commit, commit.now) for commit in commits], self._micros())
@@ -198,13 +198,8 @@ class Vacuum:
     # What is not needed any more
 
     def _clear_outboxes(self) -> None:
-        """Outbox files that their sink has passed. From its first open dead letter on a sink's outbox stays: a retry
-        must know which keys have changed since."""
-        head = self._ledger.head
-        for sink, cursor in self._passed().items():
-            rejected = (int(name[:20]) for name in self._store.list(f"{REJECTED}/{sink}"))
-            still_open = [number for number in rejected if number > head.retried.get(sink, 0)]
-            until = min([cursor, *still_open])
+        """Outbox files that nobody needs any more."""
+        for sink, until in outboxes_done_with(self._ledger, self._ledger.head).items():
             names = ((name, stamp_of(name)) for name in self._store.list(f"outbox/{sink}"))
             self._delete(f"outbox/{sink}/{name}" for name, stamp in names if stamp and stamp.commit <= until)
 
@@ -279,9 +274,6 @@ class Vacuum:
             self._delete(f"{REJECTED}/{sink}/{name}" for name in names if int(name[:20]) <= retried)
         self.cleared.files += self._store.discard_unfinished("", old)
 
-    def _passed(self) -> dict[str, int]:
-        return passed_by_sinks(self._ledger)
-
     def _delete(self, names: Iterable[str]) -> None:
         for name in names:
             self._store.delete(name)
@@ -298,6 +290,16 @@ def passed_by_sinks(ledger: Ledger) -> dict[str, int]:
     return {sink: ledger.cursors.load(sink).commit for sink in sinks}
 
 
+def outboxes_done_with(ledger: Ledger, live: Live) -> dict[str, int]:
+    """The last commit whose outbox is not needed any more, by sink. From the first open dead letter of a sink on its
+    outboxes stay, and the commits that name them: a retry must know which keys have changed since."""
+    found = {}
+    for sink, passed in passed_by_sinks(ledger).items():
+        rejected = (int(name[:20]) for name in ledger.store.list(f"{REJECTED}/{sink}"))
+        found[sink] = min([passed, *(number for number in rejected if number > live.retried.get(sink, 0))])
+    return found
+
+
 def files_of(runs: Mapping[str, Iterable[Run]], letters: Iterable[str]) -> Iterator[str]:
     for step, of_step in runs.items():
         yield from (run_name(step, run.id) for run in of_step)
@@ -308,9 +310,9 @@ def would_go(ledger: Ledger, retention: Retention, now: float) -> tuple[set[str]
     """What a vacuum would delete of files that commits name, and how many commits it would forget."""
     if retention.keeps_all:
         return set(), 0
-    passed = passed_by_sinks(ledger)
-    newest = ledger.newest().commit
-    commits = [one for one in ledger.commits() if one.commit <= newest - KEEP_LOOSE]
+    newest = ledger.newest()
+    passed = outboxes_done_with(ledger, newest)
+    commits = [one for one in ledger.commits() if one.commit <= newest.commit - KEEP_LOOSE]
     outboxes = {
         file.path
         for one in ledger.commits()

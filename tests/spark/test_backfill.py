@@ -14,7 +14,7 @@ import hailstorm as hs
 from hailstorm.engine.taps import tap_of
 from hailstorm.errors import RunError
 from hailstorm.faults import inject
-from hailstorm.history.backfill import made_beside
+from hailstorm.history.backfill import made_beside, second_run
 from hailstorm.ledger.stores.store import read_table
 from hailstorm.testing import Driver
 from hailstorm.testing.driver import Crash
@@ -134,3 +134,29 @@ def test_state_that_is_made_again_is_that_of_a_fresh_run(spark: SparkSession) ->
             assert driver.table(step) == fresh.table(step), step
             assert held(driver, step) == held(fresh, step), step
             assert driver.ledger.head.coverage[step] == fresh.ledger.head.coverage[step], step
+
+
+def test_a_backfill_that_was_cut_off_begins_again_when_the_ledger_has_gone_back_behind_it(spark: SparkSession) -> None:
+    def storm(*steps: str) -> hs.Topology:
+        found = hs.Topology("edited")
+        clicks = found.spout("clicks", hs.Log("x"), schema="u STRING")
+        for step in steps:
+            clicks.fold(step, by="u", n=hs.count())
+        return found
+
+    with Driver(storm("counts"), spark) as driver:
+        driver.feed("clicks", [{"u": "a"}] * 4)
+        driver.advance()
+        driver.restart(storm("counts", "again"))
+        behind = driver.ledger.head.commit
+        driver.feed("clicks", [{"u": "b"}] * 4)
+        driver.advance()
+        cut_off = second_run(driver._negotiator, ("again",), lose=False)
+        while cut_off.go():
+            pass
+        cut_off.close()
+        driver.rewind(behind)
+        driver.backfill("again")
+        assert driver.table("again") == [{"u": "a", "n": 4}]
+        driver.advance()
+        assert driver.table("again") == driver.table("counts") == [{"u": "a", "n": 4}, {"u": "b", "n": 4}]

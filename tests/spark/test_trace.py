@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 import hailstorm as hs
 from hailstorm.errors import HailstormError
+from hailstorm.history import looking_back
 from hailstorm.history.makers import Makers
 from hailstorm.history.picture import mermaid, tree
 from hailstorm.history.trace import Record, Tracer
@@ -97,6 +98,37 @@ def test_a_trace_is_a_tree_from_the_state_before_its_tick(spark: SparkSession) -
             tracer.trace(Record("line", 0, 9))
 
 
+def test_a_record_is_traced_in_the_commit_that_read_it_after_rewinds_back_and_forward(spark: SparkSession) -> None:
+    with Driver(words(), spark) as driver:
+        readers = []
+        for text in ("hail", "rain", "hail rain"):
+            driver.feed("lines", [{"text": text}])
+            driver.advance()
+            readers.append(driver.ledger.head.commit)
+        last = driver.ledger.head.commit
+
+        def traced(offset: int) -> tuple[int | None, dict[str, Any]]:
+            trace = Tracer(spark, untapped(driver), driver.ledger).trace(Record("lines", 0, offset))
+            return trace.commit, {e.row["word"]: (e.before or {}).get("n") for e in trace.events if e.what == "key"}
+
+        expected = [traced(offset) for offset in range(3)]
+        assert expected == [
+            (readers[0], {"hail": None}),
+            (readers[1], {"rain": None}),
+            (readers[2], {"hail": 1, "rain": 1}),
+        ]
+        driver.rewind(readers[0])
+        driver.rewind(last)
+        assert [traced(offset) for offset in range(3)] == expected
+        driver.rewind(readers[0])
+        driver.advance()
+        again = driver.ledger.head.commit
+        assert traced(0) == expected[0]
+        assert traced(2)[0] == again, "it was read again"
+        driver.rewind(last)
+        assert [traced(offset) for offset in range(3)] == expected, "that is undone"
+
+
 @pytest.mark.parametrize("text", ["lines", "lines/0", "lines@3", "lines/x@3", "/0@1"])
 def test_what_is_no_record_is_said(text: str) -> None:
     with pytest.raises(HailstormError, match="HS-CLI-085"):
@@ -121,6 +153,10 @@ def test_the_records_behind_a_key_and_behind_an_output_are_found(spark: SparkSes
         assert inside <= set(makers.of_key("per", window_key(window)))
         with pytest.raises(HailstormError, match=r"HS-LED-087.*'sizes' is made of 'counts'"):
             makers.of_key("sizes", {"n": "3"})
+        with pytest.raises(HailstormError, match=r"HS-LED-084.*'clicks' is a spout"):
+            makers.of_key("clicks", {})
+        with pytest.raises(HailstormError, match=r"HS-CLI-008.*'window_start' is a time, and noon is not"):
+            makers.of_key("per", {"u": "c", "window_start": "noon"})
         commit = next(one for one in ledger.commits() if one.outbox.get("tap-halves"))
         one_tick = Makers(spark, topology, ledger, ledger.at(commit.commit - 1), ledger.at(commit.commit))
         (row,) = read_table(ledger.store, commit.outbox["tap-halves"][0].path).slice(0, 1).to_pylist()
@@ -129,6 +165,33 @@ def test_the_records_behind_a_key_and_behind_an_output_are_found(spark: SparkSes
         for record in found:
             n = rows[record]["n"]
             assert rows[record]["u"] == row["u"] and row["n"] in (n // 2, n - n // 2)
+
+
+def test_the_records_behind_a_row_of_a_table_of_a_log_are_found(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also the one that removed the key, and through what is left of the table; a key that it cannot have is told."""
+    storm = hs.Topology("users")
+    schema = "team STRING, id INT, gone BOOLEAN"
+    users = storm.table("users", hs.Log("users"), schema=schema, key="id", deletes="gone")
+    users.where("named", "team IS NOT NULL").sink("board", hs.Console())
+    with Driver(storm, spark) as driver:
+        for rows in ([(1, "red"), (2, "blue")], [(1, "green"), (3, "red")], [(2, None)]):
+            driver.feed("users", [{"id": id_, "team": team, "gone": team is None} for id_, team in rows])
+            driver.advance()
+        ledger = driver.ledger
+        makers = Makers(spark, untapped(driver), ledger, ledger.at(0), ledger.newest())
+        assert [one.offset for one in makers.of_key("users", {"id": "1"})] == [0, 2]
+        assert [one.offset for one in makers.of_key("named", {"id": 2})] == [1, 4]
+        commit = next(one for one in ledger.commits() if one.end["users"]["0"] == 4)
+        one_tick = Makers(spark, untapped(driver), ledger, ledger.at(commit.commit - 1), ledger.at(commit.commit))
+        assert {one.offset for row in (0, 1) for one in one_tick.of_output("board", row)} == {2, 3}
+        for key in ({"id": "abc"}, {"id": 1.5}, {"id": 2**40}):
+            with pytest.raises(HailstormError, match=r"HS-CLI-008.*'id' is int32"):
+                makers.of_key("users", key)
+        monkeypatch.delattr(looking_back, "start_session")
+        with pytest.raises(HailstormError, match="HS-CLI-008"):  # before Spark starts
+            looking_back.makers(untapped(driver), "users", {"id": "abc"}, since=0, ledger=ledger.root)
 
 
 def window_key(row: dict[str, Any]) -> dict[str, Any]:

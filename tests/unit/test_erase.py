@@ -124,6 +124,22 @@ def test_a_key_is_erased_from_everywhere_in_the_ledger(place: WordLedger, tmp_pa
     assert verify(Ledger(tmp_path / "elsewhere")).problems == []
 
 
+def test_columns_of_the_same_name_and_another_type_do_not_stop_an_erasure(place: WordLedger) -> None:
+    """Elsewhere `word` is a number, or a list: what cannot be the key is not it, and what can be is."""
+    ledger = place.ledger
+    for column in ([1, 1815], [[KEY], []], [True, False], [KEY.encode(), b""]):
+        rows = pa.table({"word": column})
+        letters = with_rows(letters_table([("lines", 0, n, "lines", "bad", b"") for n in range(2)]), rows)
+        fields: dict[str, Any] = {
+            "dead_letters": (write_rows(ledger.store, "errors", letters, ledger.stamp),),
+            "outbox": {"other": (write_rows(ledger.store, "outbox/other", rows, ledger.stamp),)},
+        }
+        ledger.commit(next_commit(ledger.head, "tick", ledger.epoch, datetime.now(UTC), **fields))
+    report = erase(Ledger(ledger.root), "counts", {"word": pa.array([KEY, "1815"])})
+    assert report.outboxes == {"board": 1, "other": 2}, "the number 1815, and the key as bytes"
+    assert report.letters == 3
+
+
 def test_a_damaged_file_is_found_after_an_erasure_as_before(place: WordLedger) -> None:
     root = place.ledger.root
     erase(Ledger(root), "counts", wanted())

@@ -25,6 +25,7 @@ OF_LAWS = {f"HS-LAW-00{number}" for number in range(1, 7)}
 SHARED = {
     "HS-CLI-017": "the test driver is fed a column that is not there",
     "HS-CLI-007": "no such key column, on the command line or in Python",
+    "HS-CLI-008": "a key that is not of its column's type, of a state, of a trace or of a range",
     "HS-CLI-094": "the whole key is needed, and there is none or a part of it",
     "HS-LED-002": "a newer Hailstorm has written it, a ledger or an export",
     "HS-LED-007": "no such commit, by number or counted back",

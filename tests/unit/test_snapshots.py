@@ -7,6 +7,7 @@ import random
 import shutil
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -23,6 +24,7 @@ from hailstorm.ledger.pins import held_commits
 from hailstorm.ledger.reader import open_ledger
 from hailstorm.ledger.vacuum import Vacuum
 from hailstorm.topology.retention import read_retention
+from tests.unit.word_ledger import WordLedger
 
 KEPT = Path(__file__).parents[1] / "data/ledger-format-2"
 
@@ -132,6 +134,33 @@ def test_an_export_opens_elsewhere_with_state_clock_and_cursors(
     assert all(ledger.store.exists(file.path) for one in waiting for file in one.outbox["board"])
     if to == "monday":
         assert counts(tmp_path / to) == before, "a folder is a ledger at once"
+
+
+@pytest.mark.parametrize("commit", [6, 8])
+def test_an_import_has_the_life_of_a_key_from_then_on_and_can_be_exported_again(tmp_path: Path, commit: int) -> None:
+    """Commit 6 is a tick; commit 8 is a compaction, and the runs that it merged are not in the export."""
+    place = WordLedger(tmp_path / "words")
+    for number in range(1, 7):
+        place.tick({"hail": number, f"word{number}": 1})
+    place.tick({"rain": 7})
+    place.compact()
+    make_snapshot(place.ledger, "monday", commit)
+    export_snapshot(place.ledger, "monday", tmp_path / "one.tar")
+    import_snapshot(tmp_path / "one.tar", tmp_path / "once")
+    export_snapshot(Ledger(tmp_path / "once"), "monday", tmp_path / "two.tar")
+    import_snapshot(tmp_path / "two.tar", tmp_path / "twice")
+    again = WordLedger(tmp_path / "twice")
+    again.at[commit] = place.at[commit]
+    again.tick({"hail": 10})
+    again.tick({"hail": None, "new": 1})
+
+    def life(key: str) -> list[tuple[Any, ...]]:
+        lines = said("state", again.ledger.root, "counts", "--key", key, "--history", "--json").splitlines()
+        return [tuple(json.loads(line)[name] for name in ("commit", "kind", "before", "after")) for line in lines]
+
+    assert life("hail") == [(commit + 1, "update", {"n": 6}, {"n": 10}), (commit + 2, "delete", {"n": 10}, None)]
+    assert life("word1") == [], "it was there before, and has not changed"
+    assert life("new") == [(commit + 2, "insert", None, {"n": 1})]
 
 
 def test_what_is_damaged_or_foreign_is_refused_and_leaves_nothing(root: Path, tmp_path: Path) -> None:

@@ -7,9 +7,12 @@ import random
 from datetime import UTC, datetime
 
 import msgspec
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from hailstorm.columns import KIND
+from hailstorm.engine.delivery.second_chance import second_chance
 from hailstorm.errors import FencedError, LedgerError
 from hailstorm.faults import inject
 from hailstorm.ledger import vacuum as module
@@ -18,7 +21,8 @@ from hailstorm.ledger.history_limit import FILE_COSTS, HistoryLimit
 from hailstorm.ledger.ledger import Ledger, next_commit
 from hailstorm.ledger.packs import list_commits
 from hailstorm.ledger.pins import Snapshot, pinned
-from hailstorm.ledger.runs import run_name
+from hailstorm.ledger.runs import run_name, write_rows
+from hailstorm.ledger.stores.store import read_table
 from hailstorm.ledger.vacuum import Vacuum, would_go
 from hailstorm.topology.retention import DEFAULT, read_retention
 from tests.unit.simulated import Simulation
@@ -212,6 +216,30 @@ def test_an_outbox_stays_from_the_first_open_dead_letter_of_its_sink_on(small: S
         small.tick(1.0)
         small.clean(whole=True)
     assert small.count("rejected") == 0
+
+
+@pytest.mark.parametrize("ticks", [0, 40], ids=["single commits", "packs"])
+def test_a_retry_after_cleaning_up_knows_which_keys_have_changed_since(small: Simulation, ticks: int) -> None:
+    schema = pa.schema([("k", pa.string()), ("n", pa.int64())])
+
+    def tick_with(key: str, n: int) -> pa.Table:
+        rows = pa.table({KIND: ["insert"], "k": [key], "n": pa.array([n], pa.int64())})
+        file = write_rows(small.store, "outbox/board", rows, small.ledger.stamp)
+        small.tick(1.0, outbox={"board": (file,)})
+        return rows
+
+    for key, n in [("a", 1), ("b", 2)]:
+        rows = tick_with(key, n)
+        small.ledger.store_rejected("board", small.ledger.head.commit, [("too small", b"{}")], rows)
+    tick_with("a", 3)
+    for number in range(ticks):
+        tick_with("c", number)
+    small.clean(whole=True)
+    assert (list_commits(small.store).packed > 5) == bool(ticks)
+    found = second_chance(small.ledger, {"board": (schema, ("k",))})
+    assert (found.rows, found.outdated) == (1, 1), "the target has a newer row of a"
+    (file,) = found.outbox["board"]
+    assert read_table(small.store, file.path).column("k").to_pylist() == ["b"]
 
 
 def test_files_that_no_commit_names_go_and_files_in_flight_stay(small: Simulation) -> None:

@@ -80,10 +80,13 @@ def _fitting(sink: str, commit: int, rows: pa.Table, schema: pa.Schema) -> pa.Ta
 def _last_changes(
     ledger: Ledger, sink: str, letters: list[tuple[int, pa.Table]], schema: pa.Schema, key: tuple[str, ...]
 ) -> dict[Key, int]:
-    """The last commit that has a change of each key, of the keys of these rows. Nothing for rows of a stream."""
+    """The last commit that has a change of each key, of the keys of these rows. Nothing for rows of a stream.
+
+    Only commits after the first letter's count: the outbox of that one is delivered, and may be gone.
+    """
     wanted = {one for _, rows in letters if KIND in rows.column_names for one in _keys(rows, key)}
     changed: dict[Key, int] = {}
-    for commit in ledger.commits(letters[0][0] - 1) if wanted else ():
+    for commit in ledger.commits(letters[0][0]) if wanted else ():
         for file in commit.outbox.get(sink, ()):
             columns = read_table(ledger.store, file.path, [*key, KIND], file.sums)
             typed = columns.select(key).cast(pa.schema([schema.field(name) for name in key])) if key else columns
