@@ -32,25 +32,29 @@ def erase(
     """Remove a key from a step: from its state at every commit, from outboxes and from dead letters.
 
     It cannot be undone. The topology must not be running. A key of which only some columns are named is erased
-    with all values of the others (all windows of a user, say). What else may hold the key is named. With --logs the
-    embedded logs above the step lose the records that are JSON objects with the key as a field; others keep their
-    offsets.
+    with all values of the others (all windows of a user, say). Of rows that a step keeps without showing them (members
+    of groups, rows that wait to be joined), their columns are named the same way. What else may hold the key is named.
+    With --logs the embedded logs above the step lose the records that are JSON objects with the key as a field; others
+    keep their offsets.
 
     \b
     Examples:
       hailstorm erase app.py accounts --key user=ada --dry-run
       hailstorm erase app.py accounts --key user=ada --yes
       hailstorm erase app.py accounts --key user=ada --logs --yes
+      hailstorm erase app.py clicks_and_orders --key user=ada --yes
     """
+    from hailstorm.history.erase import erasable
     from hailstorm.history.erase import erase as erased
     from hailstorm.ledger.ledger import Ledger
-    from hailstorm.ledger.reader import State, no_such_step
+    from hailstorm.ledger.reader import no_such_step
 
     ledger = Ledger(find_ledger(target))
     shape = ledger.head.steps.get(step)
     if shape is None:
         raise no_such_step(step, ledger.head)
-    wanted = parsed_keys(shape.key, key, State(ledger, ledger.head, step).key_types())
+    columns = erasable(ledger, step)
+    wanted = parsed_keys(shape.key, key, columns, also=tuple(columns))
     if not (dry_run or yes):
         also = ", and from its logs" if logs else ""
         typer.confirm(f"Erase {', '.join(key)} from '{step}', at every commit{also}, for good?", abort=True, err=True)

@@ -44,7 +44,10 @@ def states_of(
             from hailstorm.engine.spark.session import start_session
             from hailstorm.history.state_at import state_at
 
-            err.print(f"{when} lies after commit {moment.base.commit}: the rest is run again", style="dim")
+            begin = (
+                f"after commit {moment.base.commit}" if moment.base.commit else "before the first commit that is kept"
+            )
+            err.print(f"{when} lies {begin}: the rest is run again", style="dim")
             topology = resolved(load_app(target).topology)
             spark = start_session(f"hailstorm state {topology.name}", master="local[2]")
             state = stack.enter_context(state_at(topology, spark, ledger, moment, step))

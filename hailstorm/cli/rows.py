@@ -78,28 +78,27 @@ def most_rows(limit: int | None, form: Format, output: str | None) -> int | None
     return limit or (SHOWN if form is Format.table and output is None else None)
 
 
-def parsed_keys(columns: Sequence[str], keys: Sequence[str], types: Mapping[str, pa.DataType]) -> dict[str, pa.Array]:
-    """The values that are asked for, by key column."""
+def parsed_keys(
+    columns: Sequence[str], keys: Sequence[str], types: Mapping[str, pa.DataType], also: Sequence[str] = ()
+) -> dict[str, pa.Array]:
+    """The values that are asked for, by key column. `also` are other columns that may be named."""
     import pyarrow as pa
 
     from hailstorm.ledger import arrays
 
     wanted: dict[str, list[str]] = {}
+    named = tuple(dict.fromkeys((*columns, *also)))
     for key in keys:
         column, equals, value = key.partition("=")
-        if equals and column not in columns:
-            known = ", ".join(columns) or "none"
-            hint = f"Key columns: {known}. {suggestion(column, columns)}"
+        if equals and column not in named:
+            known = ", ".join(named) or "none"
+            hint = f"Key columns: {known}. {suggestion(column, named)}"
             if len(columns) == 1:
                 hint += f"\nFor a key that has a '=' in it: --key {columns[0]}={key}"
             raise UsageError(7, f"--key {key} names no key column", hint=hint)
         if not equals:
             if len(columns) != 1:
-                hint = (
-                    f"Say which column: --key {columns[0]}={key}"
-                    if columns
-                    else "This step has one row, without a key."
-                )
+                hint = f"Say which column: --key {named[0]}={key}" if named else "This step has one row, without a key."
                 raise UsageError(7, f"--key {key} names no key column", hint=hint)
             column, value = columns[0], key
         wanted.setdefault(column, []).append(value)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from hailstorm.clock.clock import Clock, Range
 from hailstorm.clock.watermark import END
+from hailstorm.history.beginning import began_at
 from hailstorm.history.marks import Cut, cuts
 from hailstorm.history.moments import Moment
 from hailstorm.history.rerun import Tick
@@ -52,10 +53,20 @@ def ticks_to(ledger: Ledger, moment: Moment) -> tuple[Tick, ...]:
     after = next(ledger.commits(moment.base.commit), None)
     only = None if after is None else tick_of(after).only
     ticks = _of_cuts(moment.base, moment.cuts, only)
-    if not (moment.cuts[-1].clock if moment.cuts else moment.base.position()).covers(moment.clock):
+    reached = moment.cuts[-1].clock if moment.cuts else moment.base.position()
+    if not reached.covers(moment.clock):
         assert after is not None, "a clock that was reached"
-        ticks = (*ticks, Tick(moment.clock, after.now, only=only))
+        ticks = (*ticks, Tick(moment.clock, after.now, _unknown_to(reached, began_at(after)), only=only))
     return ticks
+
+
+def _unknown_to(clock: Clock, other: Clock) -> Clock:
+    """The partitions of the other clock that this one does not name."""
+    offsets = {
+        spout: {p: offset for p, offset in row.items() if clock.offset(spout, p) is None}
+        for spout, row in other.offsets.items()
+    }
+    return Clock(offsets)
 
 
 def is_cut_known(ledger: Ledger, moment: Moment) -> bool:
@@ -89,7 +100,7 @@ def _is_end(base: Live) -> bool:
 
 def tick_of(commit: Commit) -> Tick:
     """A commit that stands for itself as a tick; one that stands for several as one large tick."""
-    start, end = Clock.from_json(commit.start), Clock.from_json(commit.end)
+    start, end = began_at(commit), Clock.from_json(commit.end)
     if commit.reason == "complete":
         return Tick(end, commit.now, start, kind="complete")
     if commit.reason not in ("tick", "rewind", "backfill") and not commit.first:

@@ -4,6 +4,10 @@ Every file of a kept commit that holds the key is written once more without its 
 stay as they are, and whoever reads any moment finds the key in none of them. The new file says of itself whose
 successor it is (ledger/sums.py), so it is still told from a damaged one.
 
+A row goes when it is named by columns of its table's key, so that all its versions go: without one of them an earlier
+one would be seen again. Rows that have no key, such as those that a join of streams waits with, have one version, and
+any of their columns may name them.
+
 Crash-safe, because each file is replaced as a whole and by itself: a killed erasure has done a part, and doing it again
 does the rest. `erased/` keeps that it happened, with the hashes of the keys and not the keys themselves: audit
 leaves those keys out, and until an erasure is finished `verify` says so.
@@ -19,20 +23,24 @@ import uuid
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hailstorm.columns import HASH
+from hailstorm.columns import HASH, NUMBER
+from hailstorm.engine.place import SCRATCH
 from hailstorm.errors import LedgerError
 from hailstorm.faults import fault
+from hailstorm.history.scratch import SECOND_RUNS
 from hailstorm.ledger.commit import DataFile, Run, encode, unsealed
 from hailstorm.ledger.lease import Lease, turn
 from hailstorm.ledger.ledger import Ledger
 from hailstorm.ledger.letters import REJECTED, ROW
 from hailstorm.ledger.live import Live
+from hailstorm.ledger.parts import columns_of
 from hailstorm.ledger.reader import State, no_such_step
 from hailstorm.ledger.runs import parquet, parquet_without, run_name
 from hailstorm.ledger.stores import is_folder
@@ -80,9 +88,10 @@ class _Eraser:
 
     def state(self) -> None:
         """Every run of the step's tables that some kept commit names."""
-        names = _names_of(self.ledger.newest(), self.step)
-        for table, run in _runs(self.ledger, _tables_of(self.ledger.newest(), self.step)):
-            count = self._file(run_name(table, run.id), run.sums, self._holds, is_step=table in names)
+        tables = _tables_of(self.ledger.newest(), self.step)
+        for table, run in _runs(self.ledger, tables):
+            holds = partial(self._state_holds, key=tables[table])
+            count = self._file(run_name(table, run.id), run.sums, holds, is_step=_is_by_key(table))
             if count:
                 self.report.state[table] = self.report.state.get(table, 0) + count
 
@@ -133,6 +142,11 @@ class _Eraser:
             fault("during-erase")
         return count
 
+    def _state_holds(self, rows: pa.Table, key: tuple[str, ...]) -> pa.Array:
+        if not set(self.wanted) <= _naming(key, rows.column_names):
+            return pa.repeat(False, rows.num_rows)
+        return self._holds(rows)
+
     def _holds(self, rows: pa.Table) -> pa.Array:
         if not set(self.wanted) <= set(rows.column_names):
             return pa.repeat(False, rows.num_rows)
@@ -158,10 +172,10 @@ def erase(
     dry_run: bool = False,
     logs: Mapping[str, Log] | None = None,
 ) -> Report:
-    """Erase the keys of which each of these columns has one of its values. Raises LedgerInUseError while a run goes on.
+    """Erase the rows of which each of these columns has one of its values. Raises LedgerInUseError while a run goes on.
 
-    `dry_run` changes nothing, and reports what it would. `logs` are embedded logs, by spout, that are to lose the
-    records that have the key as fields.
+    `wanted` has columns of `erasable`. `dry_run` changes nothing, and reports what it would. `logs` are embedded logs,
+    by spout, that are to lose the records that have the key as fields.
     """
     head = ledger.newest()
     if step not in head.steps:
@@ -196,6 +210,8 @@ def erase(
             ledger.store.put(name, encode(mark))
             # Before a file is replaced: a copy of it that outlived a crash would bring the key back.
             _remove_copies(ledger, _tables_of(head, step))
+            # A second run that was killed would go on with what it has read: the key among it.
+            ledger.store.delete_folder(SECOND_RUNS)
         eraser.state()
         eraser.outboxes()
         eraser.letters()
@@ -217,10 +233,24 @@ def erase(
     return report
 
 
+def erasable(ledger: Ledger, step: str) -> dict[str, pa.DataType]:
+    """The columns that can name what is to be erased of a step, and their types: those of its key first, then those
+    of its other tables (the members of a fold of a table, the rows that a join of streams waits with)."""
+    head = ledger.newest()
+    tables = _tables_of(head, step)
+    newest = dict(_runs(ledger, tables))
+    schemas = {table: columns_of(ledger.cache, table, run) for table, run in newest.items()}
+    found = {name: pa.string() for name in head.steps[step].key}
+    for table in sorted(schemas):
+        naming = _naming(tables[table], schemas[table].names)
+        found |= {field.name: field.type for field in schemas[table] if field.name in naming}
+    return found
+
+
 def _remove_copies(ledger: Ledger, tables: Iterable[str]) -> None:
-    """What this machine's cache has of them, and of reruns that were killed."""
+    """What this machine's cache has of them, and of ticks and reruns that were killed."""
     ledger.cache.let_go({})
-    for folder in (*(f"runs/{table}" for table in tables), "history"):
+    for folder in (*(f"runs/{table}" for table in tables), "history", SCRATCH):
         shutil.rmtree(ledger.cache.folder / folder, ignore_errors=True)
 
 
@@ -264,20 +294,30 @@ def _names_of(head: Live, step: str) -> set[str]:
     return {step, *(former.name for former in head.steps[step].formerly)}
 
 
-def _tables_of(head: Live, step: str) -> set[str]:
-    """The tables of state of a step, also under the names that it had: history has those."""
-    tables = {step, *head.steps[step].tables}
-    return {name + table.removeprefix(step) for name in _names_of(head, step) for table in tables}
+def _tables_of(head: Live, step: str) -> dict[str, tuple[str, ...]]:
+    """The tables of state of a step and their keys, also under the names that it had: history has those."""
+    tables = {step: head.steps[step].key, **head.steps[step].tables}
+    return {name + table.removeprefix(step): key for name in _names_of(head, step) for table, key in tables.items()}
 
 
-def _runs(ledger: Ledger, tables: set[str]) -> Iterator[tuple[str, Run]]:
+def _is_by_key(table: str) -> bool:
+    """Whether `_hash` is that of the step's own key: in its own table, and where the members of its keys are."""
+    return table.partition(".")[2] in ("", "members")
+
+
+def _naming(key: tuple[str, ...], columns: Iterable[str]) -> set[str]:
+    """The columns of a table that name its rows: the public ones of its key, or of rows that are only numbered, all."""
+    return {name for name in (columns if NUMBER in key else key) if not name.startswith("_")}
+
+
+def _runs(ledger: Ledger, tables: Mapping[str, object]) -> Iterator[tuple[str, Run]]:
     """All runs of these tables that a kept commit names, each once."""
     seen: set[str] = set()
     first = next(iter(ledger.commits()), None)
     base = ledger.at(first.commit).runs if first else {}
     named = [base, *({table: c.added for table, c in commit.state.items()} for commit in ledger.commits())]
     for runs in (*named, ledger.newest().runs):
-        for table in tables & runs.keys():
+        for table in tables.keys() & runs.keys():
             for run in runs[table]:
                 if run.id not in seen:
                     seen.add(run.id)
@@ -301,13 +341,14 @@ def _elsewhere(
     ledger: Ledger, head: Live, step: str, wanted: Mapping[str, pa.Array], logs: Container[str]
 ) -> Iterator[str]:
     """What else may hold the key, and what to do there."""
-    for other, shape in sorted(head.steps.items()):
-        state = State(ledger, head, other)
-        if other != step and set(wanted) <= {*shape.key, *shape.values}:
-            rows = state.arrow()
-            same = all(rows.schema.field(name).type == values.type for name, values in wanted.items())
-            if same and pc.any(_equal([(rows.column(n), v) for n, v in wanted.items()], rows.num_rows)).as_py():
-                yield f"step {other} has it in its state: erase it there, too"
+    for other in sorted(head.steps):
+        tables = _tables_of(head, other)
+        held = {table for table, run in _runs(ledger, tables) if _run_holds(ledger, table, run, wanted)}
+        named = {table for table in held if set(wanted) <= _naming(tables[table], wanted)}
+        if named and other != step:
+            yield f"step {other} has it in its state: erase it there, too"
+        if held - named:
+            yield f"step {other} has it as a value of other keys: erase those that are about it"
     for sink in sorted(head.sinks):
         yield f"sink {sink}: what was delivered is in its target"
     for spout in sorted(head.clock):
@@ -315,6 +356,13 @@ def _elsewhere(
             yield f"spout {spout}: records that do not have the key as a field of a JSON object were not looked for"
             continue
         yield f"spout {spout}: its log has the records, and a rewind, a backfill or an audit reads them again"
+
+
+def _run_holds(ledger: Ledger, table: str, run: Run, wanted: Mapping[str, pa.Array]) -> bool:
+    if not set(wanted) <= set(columns_of(ledger.cache, table, run).names):
+        return False
+    rows = read_table(ledger.store, run_name(table, run.id), tuple(wanted), run.sums)
+    return bool(pc.any(_equal([(rows.column(name), v) for name, v in wanted.items()], rows.num_rows)).as_py())
 
 
 def _equal(pairs: list[tuple[pa.ChunkedArray | pa.Array, pa.Array]], count: int) -> pa.Array:

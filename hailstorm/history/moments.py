@@ -23,6 +23,7 @@ import msgspec
 
 from hailstorm.clock.clock import Clock
 from hailstorm.errors import LedgerError, UsageError, WordError, suggestion
+from hailstorm.history.beginning import live_before
 from hailstorm.history.marks import Cut, Kept, cuts, newest_kept
 from hailstorm.ledger.ledger import Ledger
 from hailstorm.ledger.live import Live
@@ -159,9 +160,9 @@ def _of_commit(ledger: Ledger, number: int) -> Moment:
         # Thinned out, but its tick may still be known: then it can be had again from the kept commit before it.
         base, after = newest_kept(ledger, lambda kept: kept.commit < number)
         ticks = cuts(ledger, base.commit, number)
-        if not ticks or _changed_otherwise(ledger, after):
+        if not ticks or after is None or _changed_otherwise(ledger, after):
             raise
-        return Moment(ledger.at(base.commit), ticks[-1].clock, ticks)
+        return Moment(_base(ledger, base, after), ticks[-1].clock, ticks)
 
 
 def _of_clock(ledger: Ledger, clock: Clock) -> Moment:
@@ -182,16 +183,17 @@ def _of_clock(ledger: Ledger, clock: Clock) -> Moment:
     base, after = newest_kept(ledger, lambda kept: clock.covers(kept.clock))
     if _same(base.clock, clock):
         return Moment(ledger.at(base.commit))
+    assert after is not None, "the newest commit has reached the clock"
     if why := _changed_otherwise(ledger, after):
-        assert after is not None
         raise LedgerError(
             76,
             f"the clock {shown(clock)} lies between commits {base.commit} and {after.commit}, and so does a {why}",
             hint="Ticks that are run again do not make up for that. The nearest moments that are kept: "
             f"{base.commit} and {after.commit}.",
         )
-    between = cuts(ledger, base.commit, after.commit - 1) if after else ()
-    return Moment(ledger.at(base.commit), clock, _leading(base.clock, between, clock))
+    between = cuts(ledger, base.commit, after.commit - 1)
+    live = _base(ledger, base, after)
+    return Moment(live, clock, _leading(live.position(), between, clock))
 
 
 def _of_time(ledger: Ledger, at: datetime) -> Moment:
@@ -214,6 +216,20 @@ def _of_time(ledger: Ledger, at: datetime) -> Moment:
         return Moment(ledger.at(base.commit), remark=remark)
     ticks = tuple(cut for cut in known if cut.now <= micros)
     return Moment(ledger.at(base.commit), ticks[-1].clock, ticks) if ticks else Moment(ledger.at(base.commit))
+
+
+def _base(ledger: Ledger, base: Kept, after: Kept) -> Live:
+    """What is live where a rerun begins: at the kept commit, or before the first one."""
+    commit = ledger.read_commit(after.commit)
+    if base.commit or commit is None:
+        return ledger.at(base.commit)
+    if commit.covers_from > 1:
+        raise LedgerError(
+            32,
+            f"what was before commit {after.commit} is not kept",
+            hint=f"The ledger begins with it. The nearest that is there: {after.commit}.",
+        )
+    return live_before(ledger, commit)
 
 
 def _changed_otherwise(ledger: Ledger, after: Kept | None) -> str:

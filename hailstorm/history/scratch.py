@@ -24,6 +24,7 @@ from hailstorm.ledger.runs import run_name
 from hailstorm.ledger.stores import below, is_folder
 from hailstorm.ledger.stores.store import missing_file
 
+SECOND_RUNS = "backfill"  # in a ledger: the inner ledgers of second runs (second_run.py)
 _FOLDER = "history"  # in the cache
 _ABANDONED_SECONDS = 24 * 3600.0
 

@@ -27,7 +27,7 @@ from hailstorm.engine.ticks.pacing import PREPARED
 from hailstorm.engine.ticks.replacing import Replacement
 from hailstorm.errors import RunError
 from hailstorm.history.past import Past
-from hailstorm.history.scratch import begin_as
+from hailstorm.history.scratch import SECOND_RUNS, begin_as
 from hailstorm.ledger.commit import DataFile
 from hailstorm.ledger.ledger import Ledger, next_commit
 from hailstorm.ledger.live import Live
@@ -38,7 +38,6 @@ from hailstorm.topology.fingerprint import fingerprint
 from hailstorm.topology.step import Spout
 from hailstorm.topology.topology import Topology
 
-FOLDER = "backfill"
 FAST_TICK_MS = 20_000  # how long a tick may take when nobody waits for it
 _FAST_TICK_ROWS = 20_000_000
 
@@ -61,10 +60,10 @@ class SecondRun:
         self.topology, self.ledger, self.past, self._tell = topology, ledger, past, on_progress
         part = topology.only(past.steps)
         self._gaps = {spout: archived.missing() for spout, archived in _archives(part).items()}
-        self.folder = f"{FOLDER}/{_name(part, past)}"
-        for other in ledger.store.list(FOLDER):
-            if f"{FOLDER}/{other}" != self.folder:  # of other code, or from another beginning
-                ledger.store.delete_folder(f"{FOLDER}/{other}")
+        self.folder = f"{SECOND_RUNS}/{_name(part, past)}"
+        for other in ledger.store.list(SECOND_RUNS):
+            if f"{SECOND_RUNS}/{other}" != self.folder:  # of other code, or from another beginning
+                ledger.store.delete_folder(f"{SECOND_RUNS}/{other}")
         inner = self._inner()
         if not inner.head.commit:
             self._begin(inner, part)

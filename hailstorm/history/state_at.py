@@ -41,10 +41,12 @@ def state_at(
     why = depends_on_cut(part, ledger.newest()).get(step)
     if why and not is_cut_known(ledger, moment):
         after = next(ledger.commits(base.commit)).commit
+        nearest = f"{base.commit} and {after}" if base.commit else str(after)
+        when = f"between commits {nearest}" if base.commit else f"before commit {after}, the first that is kept,"
         raise LedgerError(
             75,
-            f"what '{step}' was between commits {base.commit} and {after} depends on where ticks were cut: {why}",
-            hint=f"That is known for a day. The nearest moments that are kept: {base.commit} and {after}.",
+            f"what '{step}' was {when} depends on where ticks were cut: {why}",
+            hint=f"That is known for a day. The nearest moments that are kept: {nearest}.",
         )
     with rerun(spark, part, ledger, base, ticks_to(ledger, moment), tell) as scratch:
         yield State(scratch, scratch.head, step)

@@ -29,6 +29,7 @@ from hailstorm.engine.taps import tapped
 from hailstorm.engine.ticks.attempts import Attempts
 from hailstorm.engine.ticks.logs import Logs
 from hailstorm.errors import LedgerError, WordError, suggestion
+from hailstorm.history.beginning import live_before
 from hailstorm.history.committed import Committed, committed_between
 from hailstorm.history.rerun import Rerun, Tell, silent
 from hailstorm.history.scratch import scratch_ledger
@@ -213,7 +214,7 @@ class Tracer:
             yield _Before(self.ledger, head, None, now, "it has not been read yet: this is what it would do now")
             return
         self._refuse_hole(record, commit)
-        base = self.ledger.at(commit.covers_from - 1)
+        base = live_before(self.ledger, commit)
         if head.called_then(base.commit):
             with scratch_ledger(self.ledger, base) as scratch:  # whose steps have their names of now
                 note = f"some steps had other names then; `before` is the state at commit {base.commit}"

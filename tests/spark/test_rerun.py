@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from hailstorm.clock.clock import Clock
+from hailstorm.engine.ticks import committing
+from hailstorm.errors import LedgerError
 from hailstorm.history.audit import Audit
 from hailstorm.history.committed import tick_of
 from hailstorm.history.moments import moment_of
 from hailstorm.history.replay import Replay
 from hailstorm.history.rerun import rerun
 from hailstorm.history.state_at import state_at
+from hailstorm.history.trace import Record, Tracer
 from hailstorm.ledger import vacuum
 from hailstorm.ledger.ledger import Ledger
 from hailstorm.ledger.reader import State
 from hailstorm.testing import Driver
 from hailstorm.topology.retention import read_retention
+from tests.spark.test_trace import untapped
 from tests.spark.time_machine import START, STEPS, everything, feed, shown
 
 Expected = dict[str, list[str]]  # the rows of some steps
@@ -75,11 +80,9 @@ def test_a_clock_inside_of_a_tick_is_answered_exactly(spark: SparkSession) -> No
         assert got == before
 
 
-@pytest.fixture
-def thinned(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Driver, dict[int, Expected]]]:
+@contextlib.contextmanager
+def thinned_out(spark: SparkSession) -> Iterator[tuple[Driver, dict[int, Expected]]]:
     """A ledger of which most commits are thinned out, and what was there at every one of them."""
-    for name, value in {"KEEP_LOOSE": 1, "PACK": 4, "MERGE": 2}.items():
-        monkeypatch.setattr(vacuum, name, value)
     now = START + timedelta(hours=1)
     with Driver(everything(), spark, now=now) as driver:
         was: dict[int, Expected] = {}
@@ -102,6 +105,38 @@ def thinned(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[tu
             pass
         assert len([commit for commit in ledger.commits() if commit.first]) > 1
         yield driver, was
+
+
+@pytest.fixture
+def small_packs(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"KEEP_LOOSE": 1, "PACK": 4, "MERGE": 2}.items():
+        monkeypatch.setattr(vacuum, name, value)
+
+
+@pytest.fixture
+def thinned(spark: SparkSession, small_packs: None) -> Iterator[tuple[Driver, dict[int, Expected]]]:
+    with thinned_out(spark) as found:
+        yield found
+
+
+class AnHourIn(datetime):
+    """The time of commits that no tick makes: else they are long after all ticks, and retention keeps each."""
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> AnHourIn:
+        return cls.fromtimestamp((START + timedelta(hours=1)).timestamp(), tz)
+
+
+@pytest.fixture
+def thinned_from_the_first(
+    spark: SparkSession, small_packs: None, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[Driver, dict[int, Expected]]]:
+    """The same, and the commits that brought the steps and the second partition are among those that are gone."""
+    monkeypatch.setattr(committing, "datetime", AnHourIn)
+    with thinned_out(spark) as found:
+        first = next(found[0].ledger.commits())
+        assert first.first == 1 and first.commit > 5
+        yield found
 
 
 def test_what_was_thinned_out_is_had_again_as_long_as_its_ticks_are_known(
@@ -131,3 +166,37 @@ def test_what_was_thinned_out_is_had_again_as_long_as_its_ticks_are_known(
     assert "depends on where ticks were cut" in audited.skipped
     (audited,) = Audit(spark, driver.topology, ledger, ledger.newest()).run(["counts"])
     assert not audited.comparison.different
+
+
+def test_moments_inside_of_the_first_commit_that_is_kept_are_had_again(
+    spark: SparkSession, thinned_from_the_first: tuple[Driver, dict[int, Expected]]
+) -> None:
+    driver, was = thinned_from_the_first
+    ledger, topology = driver.ledger, untapped(driver)
+    first = next(ledger.commits()).commit
+    number = first - 2
+    for step, rows in was[number].items():
+        with state_at(driver.topology, spark, ledger, moment_of(ledger, number), step) as state:
+            assert rows and shown(state) == rows, step
+    clock = moment_of(ledger, number).clock
+    assert clock is not None and len(clock.offsets["clicks"]) == 2
+
+    # A record of a tick that is gone, and of a partition that came after the first commit.
+    trace = Tracer(spark, topology, ledger).trace(Record("clicks", 1, clock.offsets["clicks"][1] - 1))
+    assert trace.commit == first and not trace.note
+    keys = [event for event in trace.events if event.what == "key"]
+    assert {"quiet", "sessions"} <= {event.step for event in keys}
+
+    for name in ledger.store.list("commits"):
+        if name.endswith(".ticks"):
+            ledger.store.delete(f"commits/{name}")
+    with pytest.raises(LedgerError, match="HS-LED-032"):
+        moment_of(ledger, number)
+    moment = moment_of(ledger, clock)
+    with state_at(driver.topology, spark, ledger, moment, "counts") as state:
+        assert shown(state) == was[number]["counts"]
+    with pytest.raises(LedgerError, match="HS-LED-075"), state_at(topology, spark, ledger, moment, "quiet"):
+        raise AssertionError("nobody knows")
+    trace = Tracer(spark, topology, ledger).trace(Record("clicks", 1, 0))
+    assert "not known any more" in trace.note
+    assert [event for event in trace.events if event.what == "key"]

@@ -19,6 +19,7 @@ from hailstorm.history.erase import erase, erased_hashes, erased_records
 from hailstorm.history.exporting import export_snapshot
 from hailstorm.history.importing import import_snapshot
 from hailstorm.history.opened import open_ledger
+from hailstorm.history.scratch import SECOND_RUNS
 from hailstorm.history.snapshots import make_snapshot
 from hailstorm.history.verify import verify
 from hailstorm.ledger.hashing import hash_columns
@@ -153,6 +154,24 @@ def test_a_damaged_file_is_found_after_an_erasure_as_before(place: WordLedger) -
             path.write_bytes(data[:at] + bytes([data[at] ^ (1 << dice.randrange(8))]) + data[at + 1 :])
             assert [problem.file for problem in verify(Ledger(root)).problems] == [str(path.relative_to(root))]
         path.write_bytes(data)
+
+
+def test_a_second_run_that_was_killed_does_not_bring_the_key_back(place: WordLedger) -> None:
+    root = place.ledger.root
+    inner = WordLedger(root / SECOND_RUNS / "counts-1")
+    inner.tick({KEY: 1})
+    erase(Ledger(root), "counts", wanted(), dry_run=True)
+    assert any(name.startswith(SECOND_RUNS) for name in holding(root))
+    erase(Ledger(root), "counts", wanted())
+    assert holding(root) == []
+
+
+def test_a_column_of_that_name_of_something_else_is_left_alone(place: WordLedger) -> None:
+    ledger = place.ledger
+    rows = write_rows(ledger.store, "outbox/numbers", pa.table({"word": [1, 2]}), ledger.stamp)
+    fields = {"outbox": {"numbers": (rows,)}}
+    ledger.commit(next_commit(ledger.head, "tick", ledger.epoch, datetime.now(UTC), **fields))
+    assert erase(Ledger(ledger.root), "counts", wanted()).outboxes == {"board": 1}
 
 
 class Killed(BaseException):
