@@ -32,7 +32,7 @@ class Resting:
 
     def __init__(self, logs: Logs, plans: Plans, eager: bool) -> None:
         """Who is `eager` pays processor time for shorter waits."""
-        self._plans, self._eager = plans, eager
+        self._logs, self._plans, self._eager = logs, plans, eager
         self._followed = {name for name, source in logs.sources.items() if isinstance(source, Followed)}
         self._watched = {name: log for name, source in logs.sources.items() if (log := watched(source)) is not None}
         self._others = set(logs.sources) - self._followed - self._watched.keys()
@@ -80,7 +80,7 @@ class Resting:
     def follow(self, resident: Resident, position: Clock) -> None:
         """What comes after this position is read ahead from now on."""
         if self._followed:
-            positions = {name: row for name, row in position.offsets.items() if name in self._followed}
+            positions = {name: row for name, row in self._logs.there(position).items() if name in self._followed}
             resident.follow(positions, self._plans.newer_rosters(RESIDENT))
 
     def _is_followed(self, follower: Resident | None, position: Clock) -> bool:
