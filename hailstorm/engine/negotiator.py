@@ -323,8 +323,7 @@ class Negotiator:
         """The next clock; None, after a while, when a log cannot be reached at the moment."""
         try:
             resident = self._resident()
-            heard = self._resting.quiet() | dict(resident.heard if resident is not None else {})
-            look = self.logs.look(self.position(), heard)
+            look = self.logs.look(self.position(), self._resting.heard(resident))
             self._committer.beginnings(look)
             # What is too much is known once the pace is.
             on_overload = self.settings.on_overload if self._pace.settled else "queue"
@@ -351,6 +350,8 @@ class Negotiator:
             return None
         if resident is not None and outcome.way == RESIDENT and not resident.lost:
             self._resting.follow(resident, outcome.interval.end)
+        else:
+            self._resting.pass_by()
         self._outbox.hold(outcome.held)
         fault("after-write")
         return outcome

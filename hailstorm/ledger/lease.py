@@ -164,6 +164,12 @@ class Watch:
         return now - self._since >= SILENT_SECONDS
 
 
+def is_taken_over(store: Store) -> bool:
+    """Whether another run has the lease now, and is there."""
+    other = Lease(store)._other()
+    return other is not None and _is_alive(other)
+
+
 @contextlib.contextmanager
 def turn(store: Store) -> Iterator[bool]:
     """Whether it is ours to keep house now: one process at a time does. False when another one is at it."""

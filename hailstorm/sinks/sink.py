@@ -78,6 +78,11 @@ def a_tenth_of_many(commit: int, rows: int) -> int:
     return rows if rows < 100 else rows // 10
 
 
+def nobody_knows() -> bool:
+    """Where there is no ledger to ask, who is shut out by its target gives way."""
+    return False
+
+
 @dataclass(frozen=True)
 class Delivery:
     """What a sink is opened with.
@@ -93,6 +98,9 @@ class Delivery:
     It is called once per attempt, before the cursor moves, because it is durable when it returns: a crash in between
     repeats it for the same commit, and then the newer call counts. It raises when it is more than
     `most_rejected(commit, rows)` of so many rows.
+
+    `has_ledger()` looks whether this driver still is the one that commits. For a target that shuts its writer out: it
+    cannot say whether another driver is there, or it only gave up waiting for this one. It reads the ledger's store.
     """
 
     topology: str
@@ -105,6 +113,7 @@ class Delivery:
     first_name: str = ""  # of a sink that was renamed
     reject: Callable[[int, Sequence[Rejected]], None] = field(default=stop_at_rejected, repr=False, compare=False)
     most_rejected: Callable[[int, int], int] = field(default=a_tenth_of_many, repr=False, compare=False)
+    has_ledger: Callable[[], bool] = field(default=nobody_knows, repr=False, compare=False)
 
     @property
     def known_as(self) -> str:

@@ -106,6 +106,7 @@ def test_an_executor_and_the_driver_die_in_the_middle_and_nothing_is_lost_or_dou
 
     commits(4)
     driver.end(driver.workers[0])
+    commits(2)  # there is one slot now: a resident worker must not keep it
     driver.workers[0] = driver.add_worker("three")
     commits(4)
     judge(address)

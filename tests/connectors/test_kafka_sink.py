@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -154,6 +156,42 @@ class TestTrouble:
         second.deliver(Parcel.of(2, stream(("hail", 2))))
         second.close()
         assert [json.loads(m.value() or b"")["word"] for m in topics.read(topic)] == ["rain", "hail"]
+
+    def test_a_transaction_that_timed_out_is_delivered_again_while_the_ledger_is_ours(self, topics: Topics) -> None:
+        topic = topics.new("slow")
+        sink = counts(topic, topics, options={"transaction.timeout.ms": "1000"})
+        delivery = Delivery("slow", "out", "ledger", COUNTS, (), False, has_ledger=lambda: True)
+
+        def slowly() -> Iterator[pa.Table]:
+            for word in ("rain", "hail"):
+                yield stream((word, 1))
+                time.sleep(2.5)  # as a driver that is suspended, or that has very much to say
+
+        sink.open(delivery)
+        with pytest.raises(TransientSinkError, match="took too long"):
+            sink.deliver(Parcel(1, 2, slowly))
+        sink.close()
+        sink.open(delivery)
+        assert got(sink) is None
+        sink.deliver(Parcel.of(1, stream(("rain", 1), ("hail", 1))))
+        sink.close()
+        assert [json.loads(m.value() or b"")["word"] for m in topics.read(topic)] == ["rain", "hail"]
+
+    def test_a_broker_that_allows_only_short_transactions_gets_short_ones(
+        self, topics: Topics, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(kafka_producer, "_LONG_TRANSACTION", 900_001)  # the broker takes at most 900,000
+        sink = counts(topics.new("short"), topics)
+        sink.open(Delivery("short", "out", "ledger", COUNTS, (), False))
+        sink.deliver(Parcel.of(1, stream(("rain", 1))))
+        assert got(sink) == 1
+        sink.close()
+
+    def test_a_transaction_timeout_that_the_broker_refuses_is_told(self, topics: Topics) -> None:
+        sink = counts(topics.new("long"), topics, options={"transaction.timeout.ms": "900001"})
+        with pytest.raises(SinkError, match=r"transaction\.max\.timeout\.ms") as caught:
+            sink.open(Delivery("long", "out", "ledger", COUNTS, (), False))
+        assert not isinstance(caught.value, TransientSinkError)
 
     def test_a_cursor_behind_another_ones_open_transaction_is_waited_for(self, topics: Topics) -> None:
         cursors, topic = topics.new("cursors", cleanup_policy="compact"), topics.new("held")

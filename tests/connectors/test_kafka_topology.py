@@ -12,6 +12,7 @@ from typing import Any
 
 import duckdb
 import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from pyspark.sql import SparkSession
 
 import hailstorm as hs
@@ -213,6 +214,19 @@ def test_a_hole_and_a_topic_that_was_made_again_stop_the_run_until_the_user_says
         run_topology(storm, ledger=ledger, until="caught-up")
     run_topology(storm, ledger=ledger, until="caught-up", on_data_loss="continue")
     assert counts(ledger) == {topic: 18}
+    assert group_offset(topics, f"of {topic}", topic) == 3, "the group is told of the new topic"
+
+
+def group_offset(topics: Topics, group: str, topic: str) -> int:
+    """How far a consumer group is in partition 0. It is told beside the run."""
+    asked = [ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0)])]
+    until = time.monotonic() + 10
+    while True:
+        found = topics.admin.list_consumer_group_offsets(asked)[group].result(10)
+        offset = int(found.topic_partitions[0].offset)
+        if offset == 3 or time.monotonic() > until:
+            return offset
+        time.sleep(0.1)
 
 
 def test_a_topology_begins_where_start_says_and_goes_on_from_its_ledger(

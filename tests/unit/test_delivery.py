@@ -64,6 +64,9 @@ class MemoryOutbox:
             self.commits[self.newest_commit] = list(words)
         return self.newest_commit
 
+    def is_ours(self) -> bool:
+        return True
+
     def beginning(self, sink: str) -> Beginning:
         return Beginning(since=self.since, last=max(self.commits, default=0), whole=self.whole, resent=self.resent)
 

@@ -6,15 +6,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from msgspec.structs import replace
 
 from hailstorm.engine.delivery import outbox as engine
 from hailstorm.engine.delivery.outbox import Beginning, Entry, LedgerOutbox, fitting, read_pieces
 from hailstorm.engine.resident.worker import in_stream
 from hailstorm.errors import LedgerError, SinkError
 from hailstorm.ledger.commit import RESENT, DataFile, SinkShape
+from hailstorm.ledger.lease import NAME as LEASE
+from hailstorm.ledger.lease import Holder, Lease
 from hailstorm.ledger.ledger import Ledger, next_commit
 
 
@@ -48,6 +52,21 @@ def test_large_rows_come_a_few_at_a_time_and_small_files_together(
     assert max(piece.nbytes for piece in pieces) < 1_500_000
     assert pieces[0].num_rows >= 3, "small files share a piece"
     assert [piece.num_rows for piece in pieces] == [p.num_rows for p in read_pieces(ledger.store, files)]
+
+
+def test_a_ledger_is_ours_until_another_driver_commits_or_takes_the_lease(ledger: Ledger, tmp_path: Path) -> None:
+    outbox = LedgerOutbox(ledger)
+    commit(ledger, "a")
+    assert outbox.is_ours()
+    with Lease(ledger.store).held():
+        assert outbox.is_ours()
+        held = msgspec.json.decode(ledger.store.get(LEASE) or b"", type=Holder)
+        for other, is_ours in ((replace(held, pid=1, host="elsewhere"), False), (replace(held, pid=0), True)):
+            ledger.store.put(LEASE, msgspec.json.encode(other))  # the second one's process has ended
+            assert outbox.is_ours() == is_ours
+    second = Ledger(tmp_path / "ledger")
+    second.commit(next_commit(second.head, "tick", second.epoch, datetime.now(UTC)))
+    assert not outbox.is_ours()
 
 
 def test_a_file_that_is_missing_is_an_error_and_never_no_rows(ledger: Ledger) -> None:

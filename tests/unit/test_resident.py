@@ -62,6 +62,15 @@ def test_a_beat_that_comes_after_its_answer_means_nothing(ends: tuple[Resident, 
     assert resident.run("pass#1", ORDER) == DONE.reports
 
 
+def test_one_that_another_thread_lets_go_says_why_at_once(ends: tuple[Resident, Wire]) -> None:
+    resident, _ = ends
+    resident.dismiss("Spark needs its slot")
+    assert not resident.is_there()
+    assert resident.lost == "Spark needs its slot"
+    with pytest.raises(Unfinished, match="needs its slot"):
+        resident.run("pass#1", ORDER)
+
+
 def test_an_error_of_ours_is_the_same_error_here_and_the_worker_stays(ends: tuple[Resident, Wire]) -> None:
     resident, worker = ends
     answers(worker, Failed(f"StageFailed: {StageFailed(RunError(8, 'full', hint='make room'))}"))

@@ -21,9 +21,14 @@ class Worker:
     ticks: int = 0
     lost: str = ""
     ended: threading.Event = field(default_factory=threading.Event)
+    dismissed: threading.Event = field(default_factory=threading.Event)
 
     def is_there(self) -> bool:
         return not self.lost
+
+    def dismiss(self, why: str) -> None:
+        self.lost = why
+        self.dismissed.set()
 
     def end(self) -> None:
         self.ended.set()
@@ -43,6 +48,7 @@ class Spark:
         self.allowed = threading.Event()
         self.allowed.set()
         self.refuses = ""
+        self.is_here, self.has_a_slot = True, True
         self.now = 1_000.0
 
     def start(self, spark: object, passes: str, wanted: Callable[[], bool]) -> Worker:
@@ -57,6 +63,9 @@ class Spark:
 def spark(monkeypatch: pytest.MonkeyPatch) -> Iterator[Spark]:
     made = Spark()
     monkeypatch.setattr(keepers, "start_resident", made.start)
+    monkeypatch.setattr(keepers, "is_on_this_machine", lambda _: made.is_here)
+    monkeypatch.setattr(keepers, "has_a_slot_for_a_resident", lambda _: made.has_a_slot)
+    monkeypatch.setattr(keepers, "_LOOK_SECONDS", 0.01)
     monkeypatch.setattr(keepers, "time", SimpleNamespace(monotonic=lambda: made.now))
     yield made
     made.allowed.set()
@@ -79,6 +88,20 @@ def test_nobody_waits_for_a_worker_and_then_it_is_there(spark: Spark) -> None:
     settle(keeper)
     assert keeper.resident_for(plan) is spark.workers[0]
     assert len(spark.workers) == 1
+
+
+def test_on_a_cluster_a_worker_gives_the_last_slot_back_also_while_a_tick_waits_for_it(spark: Spark) -> None:
+    told: list[str] = []
+    keeper, plan = kept(spark, told), Plan("a")
+    spark.is_here = False
+    worker = keeper.resident_for(plan, wait=True)
+    assert not worker.dismissed.wait(0.1)
+    spark.has_a_slot = False  # another executor has died; nobody asks the keeper, because a job waits for a slot
+    assert worker.dismissed.wait(10)
+    spark.refuses = "no slot"
+    keeper.resident_for(plan)
+    assert told == ["the resident worker is lost: Spark needs its slot"]
+    keeper.stop()
 
 
 def test_a_plan_that_needs_the_jvm_gets_none(spark: Spark) -> None:

@@ -140,6 +140,61 @@ def test_a_folder_that_others_may_write_to_is_not_watched(log: hs.Log, monkeypat
     run.resting.end()
 
 
+class Worker:
+    """A resident worker that can follow all logs, but none that is gone."""
+
+    def __init__(self) -> None:
+        self.heard: dict[str, dict[int, int]] = {}
+        self.waits: list[float] = []
+
+    def follow(self, positions: dict[str, dict[int, int]], rosters: dict[str, dict[str, str]]) -> None:
+        self.heard = {spout: row for spout, row in positions.items() if min(row) >= 10_000}
+
+    def wait(self, seconds: float, others: tuple[Watcher, ...]) -> None:
+        self.waits.append(seconds)
+
+
+def test_a_log_that_was_made_again_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hs.Kafka, "latest", lambda self: {10_000: 3})  # and partition 0 is of the topic before
+    monkeypatch.setattr(hs.Kafka, "roster", lambda self, *args: {"0": "clicks:old", "1": "clicks:new"})
+    monkeypatch.setattr(Plans, "newer_rosters", lambda self, way: {})
+    run, worker = Run(hs.Kafka("clicks", servers="nowhere:9092")), Worker()
+    position = Clock({"rows0": {0: 5, 10_000: 3}})
+    run.logs.look(position)
+    for _ in range(2):
+        run.resting.rest(run.stop, worker, position)  # type: ignore[arg-type]
+    assert worker.heard == {"rows0": {10_000: 3}}
+    assert worker.waits[-1] == module.TOLD_SECONDS, "it waits to be told"
+
+
+def test_after_a_tick_in_another_way_the_worker_is_told_where_we_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has said that there is more, once, and waits for nobody since: a record would wait for the next look."""
+    ends = {10_000: 3}
+    monkeypatch.setattr(hs.Kafka, "latest", lambda self: dict(ends))
+    monkeypatch.setattr(hs.Kafka, "roster", lambda self, *args: {"0": "gone:", "1": "clicks:new"})
+    monkeypatch.setattr(Plans, "newer_rosters", lambda self, way: {})
+    run, worker = Run(hs.Kafka("clicks", servers="nowhere:9092")), Worker()
+
+    def looked(offset: int) -> int | None:
+        position = Clock({"rows0": {10_000: offset}})
+        return run.logs.look(position, run.resting.heard(worker)).ends.offset("rows0", 10_000)  # type: ignore[arg-type]
+
+    def rest(offset: int) -> None:
+        run.resting.rest(run.stop, worker, Clock({"rows0": {10_000: offset}}))  # type: ignore[arg-type]
+
+    assert looked(3) == 3
+    rest(3)
+    ends[10_000] = 5
+    assert looked(3) == 3, "nobody has told of more"
+    run.resting.pass_by()
+    run.resting.over()
+    assert looked(4) == 5, "nobody tells: it is asked"
+    rest(5)
+    assert worker.heard == {"rows0": {10_000: 5}}
+    rest(5)
+    assert worker.waits[-1] == module.TOLD_SECONDS
+
+
 def test_the_file_system_of_a_folder_is_that_of_the_nearest_mount(tmp_path: Path) -> None:
     mounts = tmp_path / "mountinfo"
     mounts.write_text(

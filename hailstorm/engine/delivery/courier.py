@@ -255,6 +255,7 @@ class Courier:
             first_name=beginning.first_name,
             reject=self._reject,
             most_rejected=self.rejections.most,
+            has_ledger=self.outbox.is_ours,
         )
         self.sink.open(delivery)
         self.delivery, self.known = delivery, self.newest

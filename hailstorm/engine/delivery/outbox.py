@@ -19,6 +19,7 @@ from hailstorm.engine.tolerance import Recent
 from hailstorm.errors import SinkError
 from hailstorm.ledger.commit import RESENT, Commit
 from hailstorm.ledger.cursors import SinkRecord
+from hailstorm.ledger.lease import is_taken_over
 from hailstorm.ledger.ledger import Ledger
 from hailstorm.ledger.stores.store import Store, missing_file
 from hailstorm.ledger.sums import Reading
@@ -57,6 +58,9 @@ class Outbox(Protocol):
     @property
     def ledger(self) -> str:
         """The ledger's id."""
+
+    def is_ours(self) -> bool:
+        """Whether no other driver has committed since, nor is about to. Reads the store."""
 
     def beginning(self, sink: str) -> Beginning: ...
 
@@ -113,6 +117,9 @@ class LedgerOutbox:
     @property
     def ledger(self) -> str:
         return self._ledger.id
+
+    def is_ours(self) -> bool:
+        return self._ledger.newest().epoch <= self._ledger.epoch and not is_taken_over(self._ledger.store)
 
     def remember(self, commit: Commit) -> None:
         self._recent[commit.commit] = commit

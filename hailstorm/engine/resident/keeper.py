@@ -13,17 +13,21 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from hailstorm.engine.plan.plan import Plan
 from hailstorm.engine.resident.resident import Resident, start_resident
+from hailstorm.engine.spark.session import has_a_slot_for_a_resident, is_on_this_machine
 
 _LONG_LIFE = 100  # ticks: a worker that has run so many was no failure
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0
 _SECONDS_OF_A_PLAN = 5.0  # a log that grows by files has a new plan for each: those get no worker
 _SECONDS_TO_STOP = 5.0
+_LOOK_SECONDS = 1.0  # between two looks at a cluster's slots
 
 
 @dataclass(frozen=True)
@@ -49,13 +53,13 @@ class Keeper:
         self._short_lives = 0
         self._not_before = 0.0
         self._failure = ""  # why the last one did not start
-        self._stopped = False
+        self._stopped = threading.Event()
 
     def resident_for(self, plan: Plan, wait: bool = False) -> Resident | None:
         """A worker that can run this plan, if there is one by now; else one is on its way, unless the plan needs the
         JVM. `wait` is for those who want no other way.
         """
-        if self._stopped or not plan.can_be_resident:
+        if self._stopped.is_set() or not plan.can_be_resident:
             return None
         with self._changing:
             self._note(plan)
@@ -72,7 +76,7 @@ class Keeper:
     def stop(self) -> None:
         """End the worker. Returns when it has left, or Spark was told to end it."""
         with self._changing:
-            self._stopped = True
+            self._stopped.set()
             ready, self._ready = self._ready, None
         if ready is not None:
             ready.resident.end()
@@ -118,17 +122,31 @@ class Keeper:
     def _start(self, plan: Plan) -> None:
         started, why = None, ""
         try:
-            started = start_resident(self._spark, plan.passes, lambda: not self._stopped and self._plan is plan)
+            started = start_resident(self._spark, plan.passes, lambda: self._wants(plan))
         except Exception as error:  # whatever it is: ticks go on as prepared
             why = str(error)
         with self._changing:
             self._starting = None
-            if self._stopped or self._plan is not plan:
+            if not self._wants(plan):
                 unwanted = started
             elif started is None:
                 unwanted, self._failure = None, why
                 self._count_life(0)
             else:
                 unwanted, self._ready = None, _Ready(plan, started)
+                if not is_on_this_machine(self._spark):
+                    threading.Thread(target=self._watch, args=(self._ready,), name="slots", daemon=True).start()
         if unwanted is not None:
             unwanted.end()
+
+    def _wants(self, plan: Plan) -> bool:
+        return not self._stopped.is_set() and self._plan is plan
+
+    def _watch(self, ready: _Ready) -> None:
+        """Executors of a cluster come and go. A worker that has the last slot would let the job of a tick wait for
+        ever, and with it whoever asks us: so a thread of its own looks."""
+        with suppress(Py4JError, OSError):  # the JVM has ended: so has the worker
+            while self._ready is ready and not self._stopped.wait(_LOOK_SECONDS):
+                if not has_a_slot_for_a_resident(self._spark):
+                    ready.resident.dismiss("Spark needs its slot")
+                    return

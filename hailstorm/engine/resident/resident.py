@@ -66,6 +66,7 @@ class Resident:
         self.heard: Mapping[str, Mapping[int, int]] = {}  # how far spouts are, of those that it follows
         self.ticks = 0
         self.lost = ""  # why it is of no more use
+        self._dismissed = ""  # why another thread has let it go
 
     def run(self, slot: str, order: Order) -> list[Report]:
         """Run a pass, and give back what its task has reported. Raises what the pass failed of, or Unfinished."""
@@ -79,7 +80,7 @@ class Resident:
             if isinstance(answer, Done):
                 self.attached = {name: self._wire.receive() for name in answer.attached}
         except HungUp as error:
-            self.lost = str(error)
+            self._lose(error)
             raise Unfinished(self.lost) from error
         self.lost = ""
         if isinstance(answer, Failed):
@@ -94,7 +95,7 @@ class Resident:
         try:
             self._wire.send(encoded(Follow({spout: dict(row) for spout, row in positions.items()}, dict(rosters))))
         except HungUp as error:
-            self.lost = str(error)
+            self._lose(error)
 
     def wait(self, seconds: float, others: Sequence[HasFileno] = ()) -> None:
         """Until it has news, or has left, or one of the others has something to read, or the time is over."""
@@ -113,10 +114,19 @@ class Resident:
             try:
                 said = as_answer(self._wire.receive())
             except HungUp as error:
-                self.lost = str(error)
+                self._lose(error)
             else:
                 self.lost = "" if self._in_between(said) else "it speaks unasked"
         return not self.lost
+
+    def dismiss(self, why: str) -> None:
+        """Let it go, from another thread than the one that ticks: that one learns it from its next word."""
+        self._dismissed = why
+        self._wire.hang_up()
+        self._job.end()
+
+    def _lose(self, error: HungUp) -> None:
+        self.lost = self._dismissed or str(error)
 
     def end(self) -> None:
         """Let it go: it leaves when we hang up, or is ended. Takes up to some seconds when it hangs."""

@@ -14,6 +14,7 @@ import socket
 import struct
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Protocol
 
 LARGEST_FRAME = 256 << 20
@@ -93,6 +94,11 @@ class Wire:
             return self._connection.fileno() in ready(seconds, self._connection, *others)
         except (OSError, ValueError):  # closed by us
             return True
+
+    def hang_up(self) -> None:
+        """End it from any thread: whoever receives hears that at once. It must still be closed."""
+        with suppress(OSError):  # the other end was sooner
+            self._connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         self._connection.close()

@@ -127,8 +127,10 @@ def has_a_slot_for_a_resident(spark: SparkSession) -> bool:
     context = spark.sparkContext
     if (local := _LOCAL.fullmatch(str(context.master))) is not None:
         return _slots(local) > context.defaultParallelism
-    executors = context._jsc.sc().statusStore().executorList(True)
-    return sum(int(executors.apply(index).totalCores()) for index in range(executors.size())) > 1
+    spark_context = context._jsc.sc()
+    profile = spark_context.resourceProfileManager().defaultResourceProfile()
+    # Of the executors that are there now, whatever a task takes of them (spark.task.cpus).
+    return int(spark_context.maxNumConcurrentTasks(profile)) > 1
 
 
 def _with_a_slot_for_a_resident(master: str) -> tuple[str, int]:

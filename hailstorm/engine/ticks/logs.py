@@ -223,6 +223,15 @@ class Logs:
         light = interval if most_bytes is None else self.weights.bounded(interval, self.sources, most_bytes)
         return Choice(light, lag, left_out, light is not interval)
 
+    def there(self, clock: Clock) -> dict[str, dict[int, int]]:
+        """Of a clock, what the last look has found. A clock also names partitions of logs that are gone: whoever is
+        asked for those refuses all."""
+        ends = dict(self._ends)
+        found = {
+            name: {p: at for p, at in row.items() if p in ends.get(name, ())} for name, row in clock.offsets.items()
+        }
+        return {name: row for name, row in found.items() if row}
+
     def committed(self, clock: Clock) -> None:
         """Let logs show how far we are, for other people's dashboards. Nobody waits for it, or needs it."""
         if not all(isinstance(source, OneLog) for source in self.sources.values()):
@@ -238,9 +247,8 @@ class Logs:
         while self._untold is not None and self._telling.acquire(blocking=False):
             try:
                 clock, self._untold = self._untold, None
-                for name, source in self.sources.items():
-                    if clock is not None and clock.offsets.get(name):
-                        source.committed(clock.offsets[name])
+                for name, offsets in self.there(clock or Clock({})).items():
+                    self.sources[name].committed(offsets)
             except (LogError, OSError):
                 pass  # the ledger knows how far we are; a dashboard that is behind harms nobody
             finally:

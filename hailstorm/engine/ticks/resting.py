@@ -11,6 +11,7 @@ second only (`Logs.look`).
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 
 from hailstorm.clock.clock import Clock
 from hailstorm.engine.resident.resident import Resident
@@ -32,12 +33,13 @@ class Resting:
 
     def __init__(self, logs: Logs, plans: Plans, eager: bool) -> None:
         """Who is `eager` pays processor time for shorter waits."""
-        self._plans, self._eager = plans, eager
+        self._logs, self._plans, self._eager = logs, plans, eager
         self._followed = {name for name, source in logs.sources.items() if isinstance(source, Followed)}
         self._watched = {name: log for name, source in logs.sources.items() if (log := watched(source)) is not None}
         self._others = set(logs.sources) - self._followed - self._watched.keys()
         self._watcher: Watcher | None = None
         self._is_told = False  # of all that has come into folders since the last look
+        self._is_passed = False  # whether a tick has gone past the position that a worker was told last
         self._rests = 0  # in a row
 
     def over(self) -> None:
@@ -71,6 +73,11 @@ class Resting:
         else:
             stop.wait(wait)
 
+    def heard(self, resident: Resident | None) -> dict[str, Mapping[int, int]]:
+        """How far the logs are that somebody tells of; they need not be looked at."""
+        told = {} if resident is None or self._is_passed else resident.heard
+        return {**self.quiet(), **told}
+
     def quiet(self) -> dict[str, dict[int, int]]:
         """The logs into which nothing has come since this was asked last, in the form of `Resident.heard`: with nothing
         new to say. Asked before every look, so those need not be looked at."""
@@ -80,17 +87,23 @@ class Resting:
     def follow(self, resident: Resident, position: Clock) -> None:
         """What comes after this position is read ahead from now on."""
         if self._followed:
-            positions = {name: row for name, row in position.offsets.items() if name in self._followed}
+            positions = {name: row for name, row in self._logs.there(position).items() if name in self._followed}
             resident.follow(positions, self._plans.newer_rosters(RESIDENT))
+            self._is_passed = False
+
+    def pass_by(self) -> None:
+        """A tick was run in another way. What a worker has heard is out of date, and it has told all that it was asked
+        for; the next rest says where we are. Sooner would let it read what the next large tick reads, too."""
+        self._is_passed = True
 
     def _is_followed(self, follower: Resident | None, position: Clock) -> bool:
         """Whether somebody tells of more in all logs that can be followed. Who has not been told yet where we are, or
         could not follow, is told."""
         if follower is None:
             return not self._followed
-        if follower.heard.keys() >= self._followed:
+        if follower.heard.keys() >= self._followed and not self._is_passed:
             return True
-        if self._rests % _TELL_AGAIN == 1:
+        if self._is_passed or self._rests % _TELL_AGAIN == 1:
             self.follow(follower, position)
         return False
 

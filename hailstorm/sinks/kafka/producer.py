@@ -25,6 +25,12 @@ from hailstorm.spouts.kafka.reader import read_range
 
 PATIENCE = 10.0  # seconds; after that, delivery waits and tries again
 _LARGEST = 1_000_000  # librdkafka's own limit of a record, unless the user's options say otherwise
+# Milliseconds after which a broker aborts a transaction: what brokers allow unless they are told otherwise, because a
+# whole table goes in one; and librdkafka's own default, which one that allows less than that may take.
+_LONG_TRANSACTION, _SHORT_TRANSACTION = 900_000, 60_000
+_TRANSACTION, _MESSAGE = "transaction.timeout.ms", "message.timeout.ms"
+_LONGEST_MESSAGE = 60_000  # a broker that is away is heard of after that, however long the transaction may be
+_TOO_LONG = "INVALID_TRANSACTION_TIMEOUT"
 
 _DEFAULTS = {
     "linger.ms": 5,
@@ -63,11 +69,7 @@ class Transactions:
         """Check the topics, take over from whoever wrote before, and read how far that one got."""
         try:
             self._check_topics()
-            fixed = {"transactional.id": self.id, "message.max.bytes": self.largest, "batch.size": self.largest - 500}
-            settings = self.cluster.settings(self.complaints, _DEFAULTS, fixed)
-            self.producer = load().Producer(settings)
-            self.complaints.listen = lambda: self.producer.poll(0.1)
-            self.producer.init_transactions(PATIENCE)
+            self._take_over()
             self._check_cursor(self._read_cursor())
         except load().KafkaException as error:
             raise self._sink_error(error.args[0]) from None
@@ -75,6 +77,27 @@ class Transactions:
             raise TransientSinkError(6, error.what, hint=error.hint) from None
         except LogError as error:
             raise SinkError(1, error.what, hint=error.hint) from None
+
+    def _take_over(self) -> None:
+        """As the writer of this transactional id, with transactions as long as the user says or the broker allows."""
+        if _TRANSACTION in self.cluster.options:
+            self._begin(int(self.cluster.options[_TRANSACTION]))
+            return
+        try:
+            self._begin(_LONG_TRANSACTION)
+        except load().KafkaException as error:
+            if error.args[0].name() != _TOO_LONG:
+                raise
+            self.close()
+            self._begin(_SHORT_TRANSACTION)
+
+    def _begin(self, transaction: int) -> None:
+        timeouts = {_TRANSACTION: transaction, _MESSAGE: min(transaction, _LONGEST_MESSAGE)}
+        fixed = {"transactional.id": self.id, "message.max.bytes": self.largest, "batch.size": self.largest - 500}
+        settings = self.cluster.settings(self.complaints, {**_DEFAULTS, **timeouts}, fixed)
+        self.producer = load().Producer(settings)
+        self.complaints.listen = lambda: self.producer.poll(0.1)
+        self.producer.init_transactions(PATIENCE)
 
     def write(self, commit: int, pieces: Iterator[Records]) -> None:
         try:
@@ -103,8 +126,9 @@ class Transactions:
     def close(self) -> None:
         producer, self.producer = self.producer, None
         if producer is not None:
-            producer.purge()
-            producer.flush(0.1)
+            with contextlib.suppress(load().KafkaException):  # of one that was fenced
+                producer.purge()
+                producer.flush(0.1)
 
     def _produce(self, found: Records) -> None:
         for value, key, partition, headers in found.arguments():
@@ -226,12 +250,26 @@ class Transactions:
                 found = json.loads(ours.column("value")[-1].as_py())
         return found
 
+    def _end_of_producer(self, error: Any) -> Any:
+        """Why the producer can do no more: `produce` only says that it is so, the calls of transactions say why."""
+        try:
+            self.producer.abort_transaction(PATIENCE)
+        except load().KafkaException as found:
+            return found.args[0]
+        return error
+
     def _sink_error(self, error: Any) -> SinkError:
+        if error.name() == "_FATAL":
+            error = self._end_of_producer(error)
         trouble, why = explained(error, self.complaints)
         what = f"topic '{self.topic}' {trouble.value}: {self.cluster.cleaned(why)}"
         match trouble:
             case Trouble.UNREACHABLE | Trouble.BUSY:
                 return TransientSinkError(6, what, hint="It is tried again.")
+            case Trouble.FENCED if self.delivery.has_ledger():
+                # Nobody else is there: the broker has aborted a transaction that took longer than it allows.
+                hint = f"Its rows are delivered again. To allow more time: options={{'{_TRANSACTION}': '900000'}}"
+                return TransientSinkError(6, f"a transaction of topic '{self.topic}' took too long", hint=hint)
             case Trouble.FENCED:
                 hint = f"It opened the transactional id {self.id} after this one; this one writes no more."
                 return SinkError(15, f"another driver has taken over sink '{self.delivery.sink}'", hint=hint)
@@ -239,6 +277,9 @@ class Transactions:
                 return SinkError(1, what, hint="Check user, password and rights: sasl.* and ssl.* in options=.")
             case Trouble.MISSING:
                 return SinkError(1, what, hint="Create the topic, or correct its name.")
+        if error.name() == _TOO_LONG:
+            hint = f"Set {_TRANSACTION} in options= to at most what the broker's transaction.max.timeout.ms says."
+            return SinkError(1, what, hint=hint)
         if error.txn_requires_abort():
             return TransientSinkError(6, what, hint="The transaction was aborted; it is tried again.")
         return SinkError(11, what)

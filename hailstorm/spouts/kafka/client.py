@@ -12,7 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -65,7 +65,8 @@ class Complaints:
     def telling(self) -> Any:
         """The error that says most; "all brokers down" follows each of them."""
         if self.listen is not None:
-            self.listen()
+            with suppress(load().KafkaException):  # of a client that is at its end: who asks has that error already
+                self.listen()
         for name in ("_AUTHENTICATION", "_SSL", "_RESOLVE", "_TRANSPORT"):
             if name in self.last:
                 return self.last[name]

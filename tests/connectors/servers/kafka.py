@@ -58,6 +58,7 @@ offsets.topic.replication.factor=1
 transaction.state.log.num.partitions=2
 transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
+transaction.abort.timed.out.transaction.cleanup.interval.ms=200
 group.initial.rebalance.delay.ms=0
 auto.create.topics.enable=false
 delete.topic.enable=true
