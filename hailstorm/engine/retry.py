@@ -92,9 +92,11 @@ class Retry:
             return Retried(count, count, left=left_out)
         self.attempts.refuse_fatal(outcome)
         changed, through = self._remaining(outcome)
-        if through:
-            self.committer.retry(outcome, changed, now)
-        return Retried(count, count - through + sum(file.rows for file in outcome.letters), left=left_out)
+        if not through:
+            return Retried(count, count, left=left_out)
+        self.committer.retry(outcome, changed, now)
+        failed = count - through + sum(file.rows for file in outcome.letters)
+        return Retried(count, failed, late=outcome.late, left=left_out)
 
     def _why_not(self, step: str) -> str:
         """Why letters of this step are not tried; empty when they are."""

@@ -192,3 +192,25 @@ def test_ticks_of_several_tasks_go_on_after_a_retry(spark: SparkSession) -> None
             driver.advance()
             assert driver.retry() == (tick + 1, tick + 1)
         assert [row["n"] for row in driver.table("counts")] == [2, 2]
+
+
+def test_a_retried_row_that_comes_too_late_is_counted_as_late(world: World) -> None:
+    def hourly(bad: set[int]) -> hs.Topology:
+        storm = hs.Topology("numbers")
+        rows = storm.spout("rows", world.log, schema="k STRING, n INT, at TIMESTAMP", event_time="at")
+
+        def checked(row: Any) -> dict[str, Any]:
+            if row.n in bad:
+                raise ValueError(f"not {row.n}")
+            return {"k": row.k, "n": row.n}
+
+        made = rows.bolt(checked, name="checked", returns="k STRING, n INT")
+        made.window("1 hour", late="drop").fold("hourly", by="k", n=hs.count())
+        return storm
+
+    world.log.append([{"k": "a", "n": n, "at": f"2024-01-01T0{n}:30:00Z"} for n in range(4)])
+    world.run(hourly({0}))
+    assert world.letters() == [("checked", 0)]
+    assert Ledger(world.folder / "ledger").head.late == 0
+    assert world.run(hourly(set()), retry=True) == Retried(1, 0, late=1)
+    assert Ledger(world.folder / "ledger").head.late == 1

@@ -85,6 +85,7 @@ class Committer:
         return self._make(
             "retry",
             now,
+            late=outcome.late,
             errors=outcome.errors,
             state=outcome.state,
             outbox=outcome.outbox,
@@ -160,6 +161,7 @@ class Committer:
             "watermarks": self._times.evolved(head, self._agendas.released(head, outcome.state, head.reached)),
             "state": {**fields.get("state", {}), **outcome.state},
             "outbox": outcome.outbox,
+            "late": outcome.late,
             "errors": outcome.errors,
             "dead_letters": (*fields.get("dead_letters", ()), *outcome.letters),
         }
