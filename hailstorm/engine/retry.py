@@ -13,7 +13,7 @@ import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -50,6 +50,7 @@ class Retry:
     committer: Committer
     deliverer: Deliverer
     sinks: Sequence[Sink]
+    now: datetime  # by the run's calendar
 
     def rejected_rows(self) -> Retried:
         """Offer the rows that sinks rejected to them again."""
@@ -62,13 +63,13 @@ class Retry:
         offered = second_chance(self.ledger, {sink.name: (columns_of(sink), sink.key) for sink in ready})
         waiting = self._count_rejected() - offered.rows - offered.outdated
         if offered.retried:
-            self.deliverer.notify(self.committer.second_chance(offered).commit)
+            self.deliverer.notify(self.committer.second_chance(offered, self.now).commit)
             self.deliverer.drain(_DRAIN_SECONDS)
         return Retried(offered.rows + waiting, self._count_rejected(), offered.outdated)
 
     def letters(self, stop: threading.Event) -> Retried:
         """Run the letters of all steps that can take them once more, as one commit; none when none went through."""
-        base, now = self.ledger.head, datetime.now(UTC)
+        base = self.ledger.head
         steps = {file.path: self._step_of(file) for file in base.dead_letters}
         count = sum(file.rows for file in base.dead_letters)
         left = Counter[str]()
@@ -86,7 +87,7 @@ class Retry:
             return Retried(count, count, left=left_out)
         plan = compile_topology(self.spark, self.topology, 1, retrying=True)
         nothing = Interval(base.position(), base.position())
-        work = Work(self.ledger, base, nothing, int(now.timestamp() * 1_000_000), letters=tried)
+        work = Work(self.ledger, base, nothing, int(self.now.timestamp() * 1_000_000), letters=tried)
         outcome = self.attempts.advance(plan, work, stop)
         if outcome is None:
             return Retried(count, count, left=left_out)
@@ -94,7 +95,7 @@ class Retry:
         changed, through = self._remaining(outcome)
         if not through:
             return Retried(count, count, left=left_out)
-        self.committer.retry(outcome, changed, now)
+        self.committer.retry(outcome, changed, self.now)
         failed = count - through + sum(file.rows for file in outcome.letters)
         return Retried(count, failed, late=outcome.late, left=left_out)
 

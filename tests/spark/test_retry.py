@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -214,3 +215,17 @@ def test_a_retried_row_that_comes_too_late_is_counted_as_late(world: World) -> N
     assert Ledger(world.folder / "ledger").head.late == 0
     assert world.run(hourly(set()), retry=True) == Retried(1, 0, late=1)
     assert Ledger(world.folder / "ledger").head.late == 1
+
+
+def test_a_retry_is_at_the_time_of_the_run(spark: SparkSession) -> None:
+    storm = hs.Topology("later")
+    rows = storm.spout("rows", hs.Log("x"), schema="n INT, at TIMESTAMP", event_time="at", max_ahead="1 hour")
+    rows.fold("n", n=hs.count())
+    now = datetime(2030, 1, 1, tzinfo=UTC)
+    with Driver(storm, spark, now=now) as driver:
+        driver.feed("rows", [{"n": 1, "at": "2030-01-01T02:00:00Z"}])
+        driver.advance()
+        assert [letter["step"] for letter in driver.errors()] == ["rows"], "two hours ahead"
+        driver.advance_to(now + timedelta(hours=2))
+        assert driver.retry() == (1, 0)
+        assert driver.table("n") == [{"n": 1}]

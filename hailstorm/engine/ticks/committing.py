@@ -100,9 +100,9 @@ class Committer:
         released = self._agendas.released(head, {}, head.reached)
         return self._make("complete", now, **self._times.fields(self._times.at_the_end(head), released))
 
-    def second_chance(self, offered: SecondChance) -> Commit:
+    def second_chance(self, offered: SecondChance, now: datetime) -> Commit:
         """Rows that sinks rejected are in their outboxes again."""
-        return self._make("retry", datetime.now(UTC), outbox=offered.outbox, retried_rejects=offered.retried)
+        return self._make("retry", now, outbox=offered.outbox, retried_rejects=offered.retried)
 
     def whole(self, outbox: dict[str, tuple[DataFile, ...]], why: dict[str, str], now: datetime) -> Commit:
         """The outboxes of these sinks have their whole tables."""
