@@ -70,18 +70,14 @@ class Retry:
     def letters(self, stop: threading.Event) -> Retried:
         """Run the letters of all steps that can take them once more, as one commit; none when none went through."""
         base = self.ledger.head
-        steps = {file.path: self._step_of(file) for file in base.dead_letters}
         count = sum(file.rows for file in base.dead_letters)
-        left = Counter[str]()
-        for file in base.dead_letters:
-            left[steps[file.path]] += file.rows if self._why_not(steps[file.path]) else 0
-        left_out = tuple(
-            f"{number:,} of '{step}' stay: {self._why_not(step)}" for step, number in left.items() if number
-        )
+        left = {file.path: self._why_not(file) for file in base.dead_letters}
+        whys = sum(left.values(), Counter[tuple[str, str]]())
+        left_out = tuple(f"{number:,} of '{step}' stay: {why}" for (step, why), number in whys.items())
         tried = tuple(
             Range(file.path, number, 0, file.rows)
             for number, file in enumerate(base.dead_letters)
-            if not self._why_not(steps[file.path])
+            if not left[file.path]
         )
         if not tried:
             return Retried(count, count, left=left_out)
@@ -99,19 +95,22 @@ class Retry:
         failed = count - through + sum(file.rows for file in outcome.letters)
         return Retried(count, failed, late=outcome.late, left=left_out)
 
-    def _why_not(self, step: str) -> str:
-        """Why letters of this step are not tried; empty when they are."""
+    def _why_not(self, file: DataFile) -> Counter[tuple[str, str]]:
+        """The step of these letters, why they are not tried, and how many; nothing when they are.
+
+        A file has letters of one step only.
+        """
+        letters = read_table(self.ledger.store, file.path, ["step", "reason"], file.sums)
+        step: str = letters["step"][0].as_py()
         found = next((one for one in self.topology.steps if one.name == step), None)
         if found is None:
-            return "the topology has no such step any more. Give it back its name, or discard them"
-        if not isinstance(found, Spout | Bolt | ArrowBolt | Process):
-            return "their key is null, which no fix of the code can change. Discard them"
-        return ""
-
-    def _step_of(self, file: DataFile) -> str:
-        """A file has letters of one step only."""
-        step: str = read_table(self.ledger.store, file.path, ["step"], file.sums)["step"][0].as_py()
-        return step
+            gone = "the topology has no such step any more. Give it back its name, or discard them"
+            return Counter({(step, gone): file.rows})
+        if isinstance(found, Spout | Bolt | ArrowBolt | Process):
+            return Counter()
+        # No code of the user's runs in such a step: it refuses rows for what they are (a null key, or time).
+        reasons = letters["reason"].to_pylist()
+        return Counter((step, f"{reason}, which no fix of the code can change. Discard them") for reason in reasons)
 
     def _remaining(self, outcome: Outcome) -> tuple[dict[str, DataFile | None], int]:
         """The files of which letters went through, each with the one that takes its place; and how many letters did."""

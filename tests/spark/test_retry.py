@@ -89,7 +89,7 @@ def test_letters_of_null_keys_and_of_steps_that_are_gone_stay_and_it_says_so(wor
     assert done is not None
     assert (done.letters, done.failed) == (2, 2)
     assert any(sentence.startswith("1 of 'inverse' stay: the topology has no such step") for sentence in done.left)
-    assert any(sentence.startswith("1 of 'counts' stay: their key is null") for sentence in done.left)
+    assert any(sentence.startswith("1 of 'counts' stay: the key is null, which no fix") for sentence in done.left)
     assert world.letters() == [("counts", 0), ("inverse", 1)]
     done = world.run(inverses(world, set()), retry=True, accept=("counts",))
     assert done is not None
@@ -229,3 +229,17 @@ def test_a_retry_is_at_the_time_of_the_run(spark: SparkSession) -> None:
         driver.advance_to(now + timedelta(hours=2))
         assert driver.retry() == (1, 0)
         assert driver.table("n") == [{"n": 1}]
+
+
+def test_letters_that_stay_are_told_with_their_own_reason(world: World) -> None:
+    storm = hs.Topology("times", error_limit="100%")
+    rows = storm.spout("rows", world.log, schema="k STRING, at TIMESTAMP")
+    rows.table("newest", key="k", at="at")
+    world.log.append([{"k": "a", "at": None}, {"k": None, "at": "2024-01-01T00:00:00Z"}, {"k": "b", "at": None}])
+    world.run(storm)
+    done = world.run(storm, retry=True)
+    assert done is not None
+    assert sorted(done.left) == [
+        "1 of 'newest' stay: the key is null, which no fix of the code can change. Discard them",
+        "2 of 'newest' stay: its time 'at' is null, which no fix of the code can change. Discard them",
+    ]
