@@ -157,7 +157,10 @@ class BadRecord:
 
 
 class BadRecordsError(RunError):
-    """Some records make it fail: without them it would not. `records` names them, or is empty: then look for them."""
+    """Some records make it fail: without them it would not. `records` names them, or is empty: then look for them.
+
+    `count` is how many are known to be bad: there may be more than are named at once.
+    """
 
     def __init__(
         self,
@@ -167,9 +170,10 @@ class BadRecordsError(RunError):
         at: Location | None = None,
         hint: str = "",
         records: tuple[BadRecord, ...] = (),
+        count: int = 0,
     ) -> None:
         super().__init__(number, what, at=at, hint=hint)
-        self.records = records
+        self.records, self.count = records, max(count, len(records))
 
 
 class UsageError(HailstormError):
