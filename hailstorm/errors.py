@@ -6,6 +6,7 @@
       LawError           HS-LAW  a monoid breaks a law; carries the counterexample
       LogError           HS-LOG  a log cannot be read or written
         TransientLogError        ... and trying again may help
+        RowError                 ... because of one of the rows that were to be appended: none of them was
       SinkError          HS-SNK  a sink cannot be opened or written
         TransientSinkError       ... and trying again may help
       LedgerError        HS-LED  the ledger cannot be opened, read or written
@@ -111,6 +112,14 @@ class TransientLogError(LogError):
     """The log may answer later: the negotiator may wait and ask again."""
 
 
+class RowError(LogError):
+    """One of the rows of an append cannot be appended, so none of them was. `row` counts from 0."""
+
+    def __init__(self, number: int, row: int, why: str) -> None:
+        super().__init__(number, f"row {row} {why}; nothing was appended")
+        self.row, self.why = row, why
+
+
 class SinkError(HailstormError):
     family = "HS-SNK"
 
@@ -148,7 +157,10 @@ class BadRecord:
 
 
 class BadRecordsError(RunError):
-    """Some records make it fail: without them it would not. `records` names them, or is empty: then look for them."""
+    """Some records make it fail: without them it would not. `records` names them, or is empty: then look for them.
+
+    `count` is how many are known to be bad: there may be more than are named at once.
+    """
 
     def __init__(
         self,
@@ -158,9 +170,10 @@ class BadRecordsError(RunError):
         at: Location | None = None,
         hint: str = "",
         records: tuple[BadRecord, ...] = (),
+        count: int = 0,
     ) -> None:
         super().__init__(number, what, at=at, hint=hint)
-        self.records = records
+        self.records, self.count = records, max(count, len(records))
 
 
 class UsageError(HailstormError):

@@ -89,10 +89,13 @@ def _retry(target: str, accept: tuple[str, ...], json: bool) -> None:
     with ProgressDisplay() as display:
         done = retry_errors(app.topology, accept=accept, on_progress=display)
     if json:
-        print_json({"retried": done.letters, "failed": done.failed, "outdated": done.outdated, "left": list(done.left)})
+        counts = {"retried": done.letters, "failed": done.failed, "outdated": done.outdated, "late": done.late}
+        print_json({**counts, "left": list(done.left)})
         return
     through = done.letters - done.failed
     out.print(f"{through:,} of {done.letters:,} dead letters went through; {done.failed:,} stay.")
+    if done.late:
+        out.print(f"{done.late:,} rows of theirs came too late for their window or join; status counts them as late.")
     for sentence in done.left:
         out.print(sentence, markup=False)
     if done.outdated:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hailstorm.cli.output import JsonOption, err, print_json, print_json_lines, print_rows
+from hailstorm.errors import LogError, RowError
 
 if TYPE_CHECKING:
     from hailstorm.spouts import Log
@@ -48,9 +49,12 @@ def append(
     if partitions is not None:
         log.create(partitions)
     total = 0
-    for lines in _batches():
-        log.append(lines, partition=partition, key=key)
-        total += len(lines)
+    for batch in _batches():
+        try:
+            log.append(batch.values(), partition=partition, key=key)
+        except LogError as error:
+            raise _said_of_lines(error, list(batch), total) from error
+        total += len(batch)
     err.print(f"Appended {total:,} records to {path}", markup=False)
 
 
@@ -106,20 +110,32 @@ def _log(path: str) -> Log:
     return Log(path)
 
 
-def _batches() -> Iterator[list[bytes]]:
-    """Lines from stdin, in lists that are each appended at once.
+def _batches() -> Iterator[dict[int, bytes]]:
+    """Lines from stdin that are not empty, by number, in batches that are each appended at once.
 
     They are not looked into: a line that is not JSON is the spout's to judge, and becomes a dead letter there.
     """
-    lines: list[bytes] = []
-    for line in sys.stdin.buffer:
+    lines: dict[int, bytes] = {}
+    for number, line in enumerate(sys.stdin.buffer, 1):
         if line.strip():
-            lines.append(line.rstrip(b"\r\n"))
+            lines[number] = line.rstrip(b"\r\n")
         if len(lines) == BATCH_LINES:
             yield lines
-            lines = []
+            lines = {}
     if lines:
         yield lines
+
+
+def _said_of_lines(error: LogError, numbers: list[int], appended: int) -> LogError:
+    """The error of a batch in terms of the lines of stdin: which one it is, and where to go on."""
+    what = f"line {numbers[error.row]:,} {error.why}" if isinstance(error, RowError) else error.what
+    before = "Nothing was appended."
+    if appended:
+        before = (
+            f"The {appended:,} records before line {numbers[0]:,} were appended.\n"
+            f"Correct what is wrong, and append the rest: tail -n +{numbers[0]} FILE | hailstorm log append …"
+        )
+    return LogError(int(error.code.rpartition("-")[2]), what, hint="\n".join(filter(None, (error.hint, before))))
 
 
 def _records(log: Log, partition: int | None, start: int | None, follow: bool) -> Iterator[dict[str, Any]]:

@@ -404,7 +404,8 @@ class Negotiator:
         """Give dead letters their second chance: first rows that sinks rejected, then records, each as one commit."""
         self._enter(State.ADVANCING)
         deliverer, sinks = self._beside.deliverer, self._beside.sinks
-        retry = Retry(self.spark, self.topology, self.ledger, self._attempts, self._committer, deliverer, sinks)
+        now = self._calendar.now()
+        retry = Retry(self.spark, self.topology, self.ledger, self._attempts, self._committer, deliverer, sinks, now)
         done = retry.rejected_rows() + retry.letters(self._stop)
         self._recent = self.ledger.head.recent
         self._enter(State.COMMITTING)

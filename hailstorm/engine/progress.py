@@ -68,6 +68,7 @@ class Retried:
     letters: int = 0  # that there were
     failed: int = 0  # of those, again: they stay
     outdated: int = 0  # rejected rows whose key has changed since: they were dropped
+    late: int = 0  # rows of theirs that came too late for their window or join
     left: tuple[str, ...] = ()  # who was not tried, and why: one sentence per step
 
     def __add__(self, other: Retried) -> Retried:
@@ -75,6 +76,7 @@ class Retried:
             self.letters + other.letters,
             self.failed + other.failed,
             self.outdated + other.outdated,
+            self.late + other.late,
             (*self.left, *other.left),
         )
 

@@ -13,7 +13,7 @@ import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -50,6 +50,7 @@ class Retry:
     committer: Committer
     deliverer: Deliverer
     sinks: Sequence[Sink]
+    now: datetime  # by the run's calendar
 
     def rejected_rows(self) -> Retried:
         """Offer the rows that sinks rejected to them again."""
@@ -62,53 +63,54 @@ class Retry:
         offered = second_chance(self.ledger, {sink.name: (columns_of(sink), sink.key) for sink in ready})
         waiting = self._count_rejected() - offered.rows - offered.outdated
         if offered.retried:
-            self.deliverer.notify(self.committer.second_chance(offered).commit)
+            self.deliverer.notify(self.committer.second_chance(offered, self.now).commit)
             self.deliverer.drain(_DRAIN_SECONDS)
         return Retried(offered.rows + waiting, self._count_rejected(), offered.outdated)
 
     def letters(self, stop: threading.Event) -> Retried:
         """Run the letters of all steps that can take them once more, as one commit; none when none went through."""
-        base, now = self.ledger.head, datetime.now(UTC)
-        steps = {file.path: self._step_of(file) for file in base.dead_letters}
+        base = self.ledger.head
         count = sum(file.rows for file in base.dead_letters)
-        left = Counter[str]()
-        for file in base.dead_letters:
-            left[steps[file.path]] += file.rows if self._why_not(steps[file.path]) else 0
-        left_out = tuple(
-            f"{number:,} of '{step}' stay: {self._why_not(step)}" for step, number in left.items() if number
-        )
+        left = {file.path: self._why_not(file) for file in base.dead_letters}
+        whys = sum(left.values(), Counter[tuple[str, str]]())
+        left_out = tuple(f"{number:,} of '{step}' stay: {why}" for (step, why), number in whys.items())
         tried = tuple(
             Range(file.path, number, 0, file.rows)
             for number, file in enumerate(base.dead_letters)
-            if not self._why_not(steps[file.path])
+            if not left[file.path]
         )
         if not tried:
             return Retried(count, count, left=left_out)
         plan = compile_topology(self.spark, self.topology, 1, retrying=True)
         nothing = Interval(base.position(), base.position())
-        work = Work(self.ledger, base, nothing, int(now.timestamp() * 1_000_000), letters=tried)
+        work = Work(self.ledger, base, nothing, int(self.now.timestamp() * 1_000_000), letters=tried)
         outcome = self.attempts.advance(plan, work, stop)
         if outcome is None:
             return Retried(count, count, left=left_out)
         self.attempts.refuse_fatal(outcome)
         changed, through = self._remaining(outcome)
-        if through:
-            self.committer.retry(outcome, changed, now)
-        return Retried(count, count - through + sum(file.rows for file in outcome.letters), left=left_out)
+        if not through:
+            return Retried(count, count, left=left_out)
+        self.committer.retry(outcome, changed, self.now)
+        failed = count - through + sum(file.rows for file in outcome.letters)
+        return Retried(count, failed, late=outcome.late, left=left_out)
 
-    def _why_not(self, step: str) -> str:
-        """Why letters of this step are not tried; empty when they are."""
+    def _why_not(self, file: DataFile) -> Counter[tuple[str, str]]:
+        """The step of these letters, why they are not tried, and how many; nothing when they are.
+
+        A file has letters of one step only.
+        """
+        letters = read_table(self.ledger.store, file.path, ["step", "reason"], file.sums)
+        step: str = letters["step"][0].as_py()
         found = next((one for one in self.topology.steps if one.name == step), None)
         if found is None:
-            return "the topology has no such step any more. Give it back its name, or discard them"
-        if not isinstance(found, Spout | Bolt | ArrowBolt | Process):
-            return "their key is null, which no fix of the code can change. Discard them"
-        return ""
-
-    def _step_of(self, file: DataFile) -> str:
-        """A file has letters of one step only."""
-        step: str = read_table(self.ledger.store, file.path, ["step"], file.sums)["step"][0].as_py()
-        return step
+            gone = "the topology has no such step any more. Give it back its name, or discard them"
+            return Counter({(step, gone): file.rows})
+        if isinstance(found, Spout | Bolt | ArrowBolt | Process):
+            return Counter()
+        # No code of the user's runs in such a step: it refuses rows for what they are (a null key, or time).
+        reasons = letters["reason"].to_pylist()
+        return Counter((step, f"{reason}, which no fix of the code can change. Discard them") for reason in reasons)
 
     def _remaining(self, outcome: Outcome) -> tuple[dict[str, DataFile | None], int]:
         """The files of which letters went through, each with the one that takes its place; and how many letters did."""

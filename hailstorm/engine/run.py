@@ -213,7 +213,7 @@ def _target(until: str | None, clock: Clock | None, logs: Logs, head: Clock) -> 
     if until is None:
         return None
     if until == "caught-up":
-        return logs.first_look(head).ends
+        return logs.first_look(head, at_all=True).ends
     with suppress(TransientLogError):  # then the first tick waits for it
         ends = logs.first_look(head).ends
         if clock is not None:

@@ -11,7 +11,7 @@ import contextlib
 import gzip
 import re
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from io import BufferedReader
 from pathlib import Path
@@ -92,6 +92,15 @@ class Files:
             self._look()
         return {0: self._index().latest()}
 
+    def latest_of_all(self) -> dict[int, int]:
+        with self._writing_index():
+            if not is_folder(self.path):
+                return {0: self._objects().latest_of_all()}
+            there = {name for name, _ in self._found()}
+            while there:
+                there = self._look(there)
+        return {0: self._index().latest()}
+
     def identity(self) -> str:
         """That of the index: it says which line has which offset."""
         with self._writing_index():
@@ -156,21 +165,28 @@ class Files:
                 hint="Name a folder for it that all can reach: hs.Files(…, index=FOLDER)",
             ) from error
 
-    def _look(self) -> None:
-        """Give offsets to the complete lines that have none yet, files in order of name."""
+    def _look(self, names: Collection[str] | None = None) -> set[str]:
+        """Give offsets to the complete lines that have none yet, files in order of name. Those of `names`, or all.
+
+        The names of files at which this look did not look any more.
+        """
         index = self._index()
         known = {file.name: file for file in index.files()}
         until = index.read_until()
-        if not any(self._is_new(path, name, known, until) for name, path in self._found()):
-            return
+        if not any(self._is_new(path, name, known, until) for name, path in self._found(names)):
+            return set()
         with index.locked():
             # Again, now that nobody else adds.
             known = {file.name: file for file in index.files()}
             until = index.read_until()
             budget = _LOOK_BYTES
-            for name, path in self._found():
-                if budget > 0 and self._is_new(path, name, known, until):
+            passed_over: set[str] = set()
+            for name, path in self._found(names):
+                if budget <= 0:
+                    passed_over.add(name)
+                elif self._is_new(path, name, known, until):
                     budget -= self._add_lines(index, path, name, known.get(name), until)
+            return passed_over
 
     def _is_new(self, path: Path, name: str, known: dict[str, KnownFile], until: dict[int, int]) -> bool:
         """Whether there may be lines without offsets. Raises LogError for a file that shrank or was replaced."""
@@ -216,14 +232,15 @@ class Files:
         index.add_chunks([(lines, file.number, start, stop) for lines, start, stop in found])
         return end - done
 
-    def _found(self) -> list[tuple[str, Path]]:
-        """The files there are now, by name relative to the folder."""
+    def _found(self, names: Collection[str] | None = None) -> list[tuple[str, Path]]:
+        """The files there are now, by name relative to the folder. Those of `names`, or all."""
         folder, pattern = self._folder()
         if not folder.is_dir():
             raise LogError(22, f"there is no folder {folder}", hint="Make it: its files may come later.")
         found = [(path.relative_to(folder).as_posix(), path) for path in folder.glob(pattern) if path.is_file()]
         visible = [(name, path) for name, path in found if not any(part.startswith(".") for part in name.split("/"))]
-        return sorted((name, path) for name, path in visible if self._format(name) is not None)
+        wanted = [(name, path) for name, path in visible if names is None or name in names]
+        return sorted((name, path) for name, path in wanted if self._format(name) is not None)
 
     def _folder(self) -> tuple[Path, str]:
         """The folder, and the pattern below it."""

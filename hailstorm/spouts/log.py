@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hailstorm.errors import LogError
+from hailstorm.errors import LogError, RowError
 from hailstorm.ledger.stores import is_folder
 from hailstorm.spouts.encode import encoded
 from hailstorm.spouts.log_places import FORMAT, LogPlace, Said, place_of
@@ -312,7 +312,7 @@ def _key(value: bytes, field: str, index: int) -> bytes:
     try:
         found = json.loads(value)[field]
     except (ValueError, RecursionError, KeyError, TypeError):
-        raise LogError(14, f"row {index} has no field '{field}' to be its key; nothing was appended") from None
+        raise RowError(14, index, f"has no field '{field}' to be its key") from None
     return encoded(found)
 
 

@@ -78,6 +78,18 @@ class ObjectFiles:
 
     def latest(self) -> int:
         """The offset after the last line. Files that have come since the last look get their offsets first."""
+        self._look()
+        return self._known().end
+
+    def latest_of_all(self) -> int:
+        """The same, with all files that are there now, however many."""
+        there = {name for name, _ in self._found()}
+        while there & self._look():
+            pass
+        return self._known().end
+
+    def _look(self) -> set[str]:
+        """Give offsets to the lines of files that have none yet. The names of those that have to wait."""
         while True:
             known = self._known()
             with known.reading:
@@ -87,8 +99,10 @@ class ObjectFiles:
                 if name in known.by_name and known.by_name[name].size != size:
                     raise self.changed(name)
             new = [(name, size) for name, size in found if name not in known.by_name]
-            if not new or self._add(number, end, new):
-                return self._known().end
+            if not new:
+                return set()
+            if added := self._add(number, end, new):
+                return {name for name, _ in new[added:]}
 
     def chunks(self, start: int, end: int) -> Iterator[tuple[ObjectLines, int, int, int, int]]:
         """What holds the offsets start <= offset < end: the file, first offset, lines, first byte, end byte."""
@@ -144,9 +158,9 @@ class ObjectFiles:
                     for table in partition.rows(segment, len(known.files), end):
                         known.add(msgspec.json.decode(value, type=ObjectLines) for value in table["value"].to_pylist())
 
-    def _add(self, number: int, end: int, new: list[tuple[str, int]]) -> bool:
-        """Give offsets to the lines of new files, where so many files end at that offset. False when somebody else has
-        done so meanwhile."""
+    def _add(self, number: int, end: int, new: list[tuple[str, int]]) -> int:
+        """Give offsets to the lines of new files, where so many files end at that offset. How many of the files have
+        them now: not all where that takes long, and none when somebody else has added some meanwhile."""
         budget = _LOOK_BYTES
         added: list[ObjectLines] = []
         for name, size in new:
@@ -160,7 +174,8 @@ class ObjectFiles:
         nothing = [None] * len(values)
         shape = pa.schema([RECORD.field(name) for name in RECORD.names[1:]])
         records = pa.table([nothing, nothing, values], schema=shape)
-        return ObjectPartition(self._index, "files", self.identity()).append_at(number, records)
+        done = ObjectPartition(self._index, "files", self.identity()).append_at(number, records)
+        return len(added) if done else 0
 
     def _read(self, name: str) -> tuple[bytes, tuple[tuple[int, int, int], ...]]:
         """The first bytes of a file, and its chunks of lines."""

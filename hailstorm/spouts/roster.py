@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from hailstorm.errors import LogError
-from hailstorm.spouts.source import LivingSource, SingleLog, Source, Watched
+from hailstorm.spouts.source import Gradual, LivingSource, SingleLog, Source, Watched
 
 MOST_PARTITIONS = 10_000  # of one log
 
@@ -109,6 +109,10 @@ class OneLog:
 
     def latest(self) -> dict[int, int]:
         return self._numbered(self.source.latest())
+
+    def latest_of_all(self) -> dict[int, int]:
+        log = self.source
+        return self._numbered(log.latest_of_all() if isinstance(log, Gradual) else log.latest())
 
     def beginning(self, first: bool) -> dict[int, int]:
         return self.earliest()

@@ -126,6 +126,15 @@ class Followed(Protocol):
 
 
 @runtime_checkable
+class Gradual(Protocol):
+    """A log whose `latest()` looks at so much at once, and leaves the rest to the next call: a tick must not wait."""
+
+    def latest_of_all(self) -> Mapping[int, int]:
+        """As `latest()`, with all that is there when it is called, however long the look takes. What comes meanwhile
+        need not be in it."""
+
+
+@runtime_checkable
 class Watched(Protocol):
     """A log that is in folders, which can be watched (watching.py) by whoever waits for more."""
 

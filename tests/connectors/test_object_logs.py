@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from hailstorm.cli.app import app
 from hailstorm.errors import LogError
 from hailstorm.ledger.stores import open_store
-from hailstorm.spouts import Files, Log, object_segments
+from hailstorm.spouts import Files, Log, object_files, object_segments
 from tests.connectors.log_contract import LogContract, read
 from tests.connectors.servers.s3 import BUCKET, S3Server, UnkindProxy, known_here
 
@@ -206,3 +206,13 @@ def test_a_log_gets_more_partitions_from_several_at_once(address: str) -> None:
         thread.join()
     assert len(set(ids)) == 1
     assert set(Log(address).create(5).latest()) == set(range(5))
+
+
+def test_a_look_at_all_takes_all_objects_that_are_there(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(object_files, "_LOOK_BYTES", 4)
+    store = open_store(address)
+    for name in "abc":
+        store.put(f"{name}.jsonl", b"1\n2\n3\n")
+    source = Files(address)
+    assert source.latest() == {0: 3}
+    assert source.latest_of_all() == {0: 9}

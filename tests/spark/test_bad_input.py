@@ -17,8 +17,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import hailstorm as hs
+from hailstorm.engine.advance import advance
 from hailstorm.engine.negotiator import Negotiator
 from hailstorm.engine.run import run_topology
+from hailstorm.engine.ticks import attempts
 from hailstorm.engine.tolerance import total
 from hailstorm.errors import HailstormError, LedgerError, LedgerInUseError, LogError, RunError, TopologyError
 from hailstorm.ledger.ledger import Ledger
@@ -418,6 +420,28 @@ class Parsed(hs.Monoid):
 
     def merge(self, a: int, b: int) -> int:
         return a + b
+
+
+@pytest.mark.parametrize("tasks", [0, 1, 2], ids=["resident", "prepared", "planned"])
+def test_a_monoid_that_fails_on_most_rows_stops_the_run_at_the_first_try(
+    spark: SparkSession, tasks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = 0
+
+    def counted(*arguments: Any) -> Any:
+        nonlocal tries
+        tries += 1
+        return advance(*arguments)
+
+    monkeypatch.setattr(attempts, "advance", counted)
+    storm = hs.Topology("parsing")
+    storm.spout("rows", hs.Log("x"), schema="k STRING").fold("parsed", n=Parsed("k"))
+    with Driver(storm, spark, tasks=(tasks,)) as driver:
+        driver.feed("rows", [{"k": "one"} for _ in range(400)])
+        with pytest.raises(RunError, match=r"at least .* of 400 rows failed.*fails on \('one',\): ValueError") as error:
+            driver.advance()
+        assert error.value.code == "HS-RUN-005"
+        assert tries == 1
 
 
 def test_spark_refusing_a_step_is_shown_at_the_users_line(spark: SparkSession) -> None:

@@ -20,7 +20,7 @@ from hailstorm.engine.run import run_topology
 from hailstorm.errors import LogError
 from hailstorm.faults import inject
 from hailstorm.ledger.ledger import Ledger
-from hailstorm.spouts import Files, Log, Rate
+from hailstorm.spouts import Files, Log, Rate, files
 from hailstorm.spouts.roster import OneLog
 from hailstorm.spouts.source import Source
 
@@ -237,3 +237,14 @@ def test_files_with_a_pattern_that_gives_other_lines_are_another_log(spark: Spar
     run_topology(counting(Files(str(tmp_path / "data/*.jsonl"))), ledger=tmp_path / "ledger", until="caught-up")
     with pytest.raises(LogError, match="--accept lines"):
         run_topology(counting(Files(str(tmp_path / "data/*"))), ledger=tmp_path / "ledger", until="caught-up")
+
+
+def test_caught_up_means_all_files_that_were_there_and_not_those_of_one_look(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "_LOOK_BYTES", 10)
+    (tmp_path / "data").mkdir()
+    for name in "abc":
+        (tmp_path / f"data/{name}.jsonl").write_text('{"word": "rain"}\n')
+    summary = run_topology(counting(Files(str(tmp_path / "data"))), ledger=tmp_path / "ledger", until="caught-up")
+    assert summary.rows == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +89,7 @@ def test_letters_of_null_keys_and_of_steps_that_are_gone_stay_and_it_says_so(wor
     assert done is not None
     assert (done.letters, done.failed) == (2, 2)
     assert any(sentence.startswith("1 of 'inverse' stay: the topology has no such step") for sentence in done.left)
-    assert any(sentence.startswith("1 of 'counts' stay: their key is null") for sentence in done.left)
+    assert any(sentence.startswith("1 of 'counts' stay: the key is null, which no fix") for sentence in done.left)
     assert world.letters() == [("counts", 0), ("inverse", 1)]
     done = world.run(inverses(world, set()), retry=True, accept=("counts",))
     assert done is not None
@@ -192,3 +193,53 @@ def test_ticks_of_several_tasks_go_on_after_a_retry(spark: SparkSession) -> None
             driver.advance()
             assert driver.retry() == (tick + 1, tick + 1)
         assert [row["n"] for row in driver.table("counts")] == [2, 2]
+
+
+def test_a_retried_row_that_comes_too_late_is_counted_as_late(world: World) -> None:
+    def hourly(bad: set[int]) -> hs.Topology:
+        storm = hs.Topology("numbers")
+        rows = storm.spout("rows", world.log, schema="k STRING, n INT, at TIMESTAMP", event_time="at")
+
+        def checked(row: Any) -> dict[str, Any]:
+            if row.n in bad:
+                raise ValueError(f"not {row.n}")
+            return {"k": row.k, "n": row.n}
+
+        made = rows.bolt(checked, name="checked", returns="k STRING, n INT")
+        made.window("1 hour", late="drop").fold("hourly", by="k", n=hs.count())
+        return storm
+
+    world.log.append([{"k": "a", "n": n, "at": f"2024-01-01T0{n}:30:00Z"} for n in range(4)])
+    world.run(hourly({0}))
+    assert world.letters() == [("checked", 0)]
+    assert Ledger(world.folder / "ledger").head.late == 0
+    assert world.run(hourly(set()), retry=True) == Retried(1, 0, late=1)
+    assert Ledger(world.folder / "ledger").head.late == 1
+
+
+def test_a_retry_is_at_the_time_of_the_run(spark: SparkSession) -> None:
+    storm = hs.Topology("later")
+    rows = storm.spout("rows", hs.Log("x"), schema="n INT, at TIMESTAMP", event_time="at", max_ahead="1 hour")
+    rows.fold("n", n=hs.count())
+    now = datetime(2030, 1, 1, tzinfo=UTC)
+    with Driver(storm, spark, now=now) as driver:
+        driver.feed("rows", [{"n": 1, "at": "2030-01-01T02:00:00Z"}])
+        driver.advance()
+        assert [letter["step"] for letter in driver.errors()] == ["rows"], "two hours ahead"
+        driver.advance_to(now + timedelta(hours=2))
+        assert driver.retry() == (1, 0)
+        assert driver.table("n") == [{"n": 1}]
+
+
+def test_letters_that_stay_are_told_with_their_own_reason(world: World) -> None:
+    storm = hs.Topology("times", error_limit="100%")
+    rows = storm.spout("rows", world.log, schema="k STRING, at TIMESTAMP")
+    rows.table("newest", key="k", at="at")
+    world.log.append([{"k": "a", "at": None}, {"k": None, "at": "2024-01-01T00:00:00Z"}, {"k": "b", "at": None}])
+    world.run(storm)
+    done = world.run(storm, retry=True)
+    assert done is not None
+    assert sorted(done.left) == [
+        "1 of 'newest' stay: the key is null, which no fix of the code can change. Discard them",
+        "2 of 'newest' stay: its time 'at' is null, which no fix of the code can change. Discard them",
+    ]

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import hailstorm as hs
 from hailstorm.clock.clock import Clock, Interval
+from hailstorm.engine.advance import Outcome, Work
 from hailstorm.engine.stages.halving import failing_parts
+from hailstorm.engine.ticks import attempts
 from hailstorm.engine.ticks.bad_records import Budget, Ranges, SearchStopped, bad_records
-from hailstorm.errors import RunError
+from hailstorm.errors import BadRecord, BadRecordsError, RunError, TransientRunError
+from hailstorm.topology.settings import Settings
 
 
 @given(
@@ -87,3 +92,23 @@ def test_parts_are_tried_first_to_last() -> None:
     halves = lambda part: [part[: len(part) // 2], part[len(part) // 2 :]] if len(part) > 1 else []  # noqa: E731
     assert [part for part, _ in failing_parts(["abxcdexf"], attempt, halves)] == ["x", "x"]
     assert "".join(tried) == "abcdef"
+
+
+def test_tries_that_name_bad_records_do_not_count_as_failures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What may pass has its tries, however many rounds it took to find bad records."""
+    named = [BadRecordsError(11, "bad", records=(BadRecord("s", 0, offset, "why"),)) for offset in range(5)]
+    raised: list[RunError] = [*named, TransientRunError(1, "a worker was killed"), TransientRunError(1, "again")]
+
+    def advance_(*_: Any) -> Outcome:
+        if raised:
+            raise raised.pop(0)
+        return Outcome(interval)
+
+    monkeypatch.setattr(attempts, "advance", advance_)
+    monkeypatch.setattr(attempts, "retry_wait", lambda *_: 0.0)
+    interval = Interval(Clock({"s": {0: 0}}), Clock({"s": {0: 1_000}}))
+    nothing: Any = None
+    tried = attempts.Attempts(nothing, hs.Topology("t"), nothing, Settings(), lambda message: None)
+    work = Work(nothing, nothing, interval, 0)
+    assert tried.advance(nothing, work, threading.Event()) == Outcome(interval)
+    assert not raised

@@ -5,12 +5,15 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from hailstorm.engine.stages.chain import Batches, Line, Pass, Stage, Task
-from hailstorm.engine.stages.order import Order
+from hailstorm.engine.stages import chain
+from hailstorm.engine.stages.chain import Batches, Line, Pass, Shelf, Stage, Task, run_stages
+from hailstorm.engine.stages.deposit import GiveErrors, Outlet
+from hailstorm.engine.stages.order import Order, Report
 
 ROWS = pa.record_batch({"n": [1, 2, 3]})
 
@@ -143,3 +146,32 @@ def test_times_of_lines_add_up_to_what_the_pass_took() -> None:
     took = time.perf_counter() - began
     counted = sum(sum(report.timings.values()) for report in whole.finish())
     assert 0 < counted <= took
+
+
+@dataclass
+class Refuses:
+    phase = "compute"
+
+    def __call__(self, batches: Batches, task: Task) -> Batches:
+        for batch in batches:
+            for index in range(batch.num_rows):
+                task.refuse("odd", "no", "dead-letter", ("s", 0, index), b"", batch.slice(index, 1))
+                assert len(task.letters) < 10
+        yield from ()
+
+
+def test_letters_that_are_read_as_a_stream_are_handed_on_in_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chain, "_MOST_LETTERS", 10)
+    order = Order(
+        ledger=str(tmp_path), cache=str(tmp_path / "cache"), scratch=str(tmp_path / "s"), seq=1, epoch=1, now=5
+    )
+    task = Task(order, 0, Report("test"), Shelf(kept=frozenset({"odd.errors"})))
+    stages = (Refuses(), GiveErrors("odd", Outlet("odd.errors", ("sink",), feeds=True)))
+    list(run_stages(stages, iter([pa.record_batch({"n": range(35)})]), task))
+    task.finish()
+    read = pa.Table.from_batches(task.shelf.rows["odd.errors"])
+    assert read["offset"].to_pylist() == list(range(35))
+    assert [file.rows for file in task.report.outbox["sink"]] == [10, 10, 10, 5]
+    assert [file.rows for file in task.report.letters] == [10, 10, 10, 5]

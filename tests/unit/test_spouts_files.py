@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hailstorm.errors import LogError
-from hailstorm.spouts import Files
+from hailstorm.spouts import Files, files
 from hailstorm.spouts.file_index import CHUNK
 
 
@@ -251,3 +251,16 @@ def test_several_processes_may_look_at_once(tmp_path: Path) -> None:
     writer.join(60)
     assert sorted(int(line) for line in lines(source).values()) == list(range(300))
     assert source.latest() == {0: 300}
+
+
+def test_a_look_leaves_files_for_the_next_one_and_a_look_at_all_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "_LOOK_BYTES", 4)
+    for name in "abc":
+        (tmp_path / f"{name}.txt").write_text(f"{name}1\n{name}2\n")
+    (tmp_path / "d.txt.gz").write_bytes(gzip.compress(b"not whole yet")[:-3])  # nobody waits for its end
+    source = Files(str(tmp_path))
+    assert source.latest() == {0: 2}
+    assert source.latest_of_all() == {0: 6}
+    assert set(lines(source).values()) == {b"a1", b"a2", b"b1", b"b2", b"c1", b"c2"}

@@ -16,7 +16,10 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from typer.testing import CliRunner
 
+from hailstorm.cli import log as cli_log
+from hailstorm.cli.app import app
 from hailstorm.errors import LogError
 from hailstorm.spouts import Files, Log
 from hailstorm.spouts.segments import ROLL, PartitionFolder, Segment
@@ -358,12 +361,12 @@ def test_an_address_that_is_none_of_a_store_is_refused_and_never_taken_for_a_fol
 def test_erased_records_leave_their_offsets_and_nothing_else(tmp_path: Path) -> None:
     log = Log(tmp_path / "log")
     for number in range(3):
-        log.append([{"user": "ada", "n": number}, {"user": "bob", "n": number}], partition=0)
-    holds = lambda rows: pc.match_substring(rows["value"].combine_chunks(), "ada")  # noqa: E731
+        log.append([{"user": "zoe", "n": number}, {"user": "bob", "n": number}], partition=0)
+    holds = lambda rows: pc.match_substring(rows["value"].combine_chunks(), "zoe")  # noqa: E731
     assert log.erase(holds, dry_run=True) == {0: [0, 2, 4]}
     assert log.erase(holds) == {0: [0, 2, 4]}
     assert log.erase(holds) == {}, "once more there is nothing"
-    assert not [file for file in tmp_path.rglob("*") if file.is_file() and b"ada" in file.read_bytes()]
+    assert not [file for file in tmp_path.rglob("*") if file.is_file() and b"zoe" in file.read_bytes()]
     assert (log.earliest(), log.latest()) == ({0: 0}, {0: 6})
     assert [offset for batch in log.read(0, 0, 6) for offset in batch.column("offset").to_pylist()] == [1, 3, 5]
     assert [offset for batch in log.read(0, 2, 5) for offset in batch.column("offset").to_pylist()] == [3]
@@ -373,3 +376,22 @@ def test_erased_records_leave_their_offsets_and_nothing_else(tmp_path: Path) -> 
     assert [b.column("offset")[0].as_py() for b in log.read(0, 4, 26)] == [5]
     log.retain(records=22)
     assert [offset for batch in log.read(0, 4, 7) for offset in batch.column("offset").to_pylist()] == [5, 6]
+
+
+def test_lines_that_were_appended_before_a_bad_one_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def appended(*lines: str) -> str:
+        words = ["log", "append", str(tmp_path / "log"), "--key", "user"]
+        result = CliRunner().invoke(app, words, input="".join(f"{line}\n" for line in lines))
+        assert isinstance(result.exception, LogError)
+        assert result.exception.code == "HS-LOG-014"
+        return str(result.exception)
+
+    monkeypatch.setattr(cli_log, "BATCH_LINES", 2)
+    good, bad = '{"user": "ada"}', '{"name": "bob"}'
+    said = appended(good, bad)
+    assert "line 2 has no field 'user' to be its key\n  Nothing was appended." in said
+    assert Log(tmp_path / "log").latest() == {0: 0}
+    said = appended("", good, good, good, bad)
+    assert "line 5 has no field 'user' to be its key\n  The 2 records before line 4 were appended." in said
+    assert "tail -n +4 FILE" in said
+    assert Log(tmp_path / "log").latest() == {0: 2}

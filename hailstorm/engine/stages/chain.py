@@ -38,6 +38,8 @@ Batches = Iterator[pa.RecordBatch]
 
 Letter = tuple[str | None, int | None, int | None, str, str, bytes | None]  # as LETTER in ledger/letters.py
 
+Refused = list[tuple[Letter, pa.RecordBatch]]  # letters, each with its row
+
 _MOST_LETTERS, _MOST_LETTER_BYTES = 10_000, 32 << 20  # of a task, in memory
 _LONGEST_REASON = 1_000
 _SMALL_OUTBOX = 1 << 20  # bytes
@@ -68,10 +70,10 @@ class Task:
     partition: int
     report: Report
     shelf: Shelf = field(default_factory=lambda: Shelf())
-    letters: list[tuple[Letter, pa.RecordBatch]] = field(default_factory=list)  # each with its row
+    letters: Refused = field(default_factory=list)  # not written yet
     letter_bytes: int = 0
     parts: list[Task] = field(default_factory=list)
-    watched: dict[str, list[tuple[Letter, pa.RecordBatch]]] = field(default_factory=dict)  # new letters, by step
+    readers: dict[str, Callable[[Refused], None]] = field(default_factory=dict)  # of new letters as they are written
     leisure: list[Callable[[], None]] | None = None  # of a worker that stays: what can be done after its answer
     small: dict[str, pa.Table] = field(default_factory=dict)  # of such a worker: outboxes that go with its answer
 
@@ -84,7 +86,7 @@ class Task:
     def leave(self, name: str, rows: pa.Table) -> None:
         """Leave rows under a name for those who read it: other lines of this pass, or later passes."""
         if name in self.shelf.kept:
-            self.shelf.rows[name] = rows.to_batches(max_chunksize=100_000)
+            self.shelf.rows.setdefault(name, []).extend(rows.to_batches(max_chunksize=100_000))
         if name in self.shelf.left or name not in self.shelf.kept:
             self.report.scratch.setdefault(name, []).append(leave_rows(self.order.scratch, name, rows))
 
@@ -190,22 +192,24 @@ class Task:
         failures.fatal = failures.fatal or on_error == "fail"
         if on_error == "dead-letter":
             self.letters.append(((*origin, step, reason, raw), row))
-            if step in self.watched:
-                self.watched[step].append(self.letters[-1])
             self.letter_bytes += row.nbytes + len(raw or b"")
             if len(self.letters) >= _MOST_LETTERS or self.letter_bytes >= _MOST_LETTER_BYTES:
-                self._write_letters()
+                self.write_letters()
 
-    def _write_letters(self) -> None:
+    def write_letters(self) -> None:
+        """Those so far. Who reads a step's letters gets them now, too: nobody keeps all of a task in memory."""
         for alike in _alike(self.letters):
             rows = pa.Table.from_batches([row for _, row in alike])
             letters = with_rows(letters_table([letter for letter, _ in alike]), rows)
             self.report.letters.append(self.write_file("errors", letters))
+            (_, _, _, step, _, _), _ = alike[0]
+            if step in self.readers:
+                self.readers[step](alike)
         self.letters, self.letter_bytes = [], 0
 
     def finish(self) -> list[Report]:
         """The reports of the task and of its parts, with what they refused written down."""
-        self._write_letters()
+        self.write_letters()
         return [self.report, *(report for part in self.parts for report in part.finish())]
 
     @contextmanager
@@ -232,9 +236,9 @@ def _store_at(address: str) -> Store:
     return open_store(address)
 
 
-def _alike(rows: Iterable[tuple[Letter, pa.RecordBatch]]) -> Iterable[list[tuple[Letter, pa.RecordBatch]]]:
+def _alike(rows: Refused) -> Iterable[Refused]:
     """Letters that fit into one file: of one step, with rows of one schema."""
-    groups: dict[tuple[str, pa.Schema], list[tuple[Letter, pa.RecordBatch]]] = {}
+    groups: dict[tuple[str, pa.Schema], Refused] = {}
     for letter, row in rows:
         groups.setdefault((letter[3], row.schema), []).append((letter, row))
     return groups.values()

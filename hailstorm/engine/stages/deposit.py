@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from hailstorm.columns import EVENT_TIME, HASH, HIDDEN, SIGN, TIME
 from hailstorm.engine.stages.bolt import refuse_row
-from hailstorm.engine.stages.chain import Batches, Task
+from hailstorm.engine.stages.chain import Batches, Refused, Task
 from hailstorm.ledger.keyed_state import seen_changes
 from hailstorm.ledger.letters import letters_table
 
@@ -95,15 +95,17 @@ class GiveErrors:
     phase = "write"
 
     def __call__(self, batches: Batches, task: Task) -> Batches:
-        refused = task.watched.setdefault(self.step, [])
+        task.readers[self.step] = lambda refused: self._give(refused, task)
         yield from batches
-        if refused:
-            letters = letters_table([letter for letter, _ in refused])
-            times = pa.array([_time_of(row, task.order.now) for _, row in refused], TIME)
-            hidden = [*(letters.column(name) for name in ("spout", "partition", "offset")), times]
-            for name, column in zip(HIDDEN.names, hidden, strict=True):
-                letters = letters.append_column(name, column)
-            self.outlet.give(letters, task)
+        task.write_letters()
+
+    def _give(self, refused: Refused, task: Task) -> None:
+        letters = letters_table([letter for letter, _ in refused])
+        times = pa.array([_time_of(row, task.order.now) for _, row in refused], TIME)
+        hidden = [*(letters.column(name) for name in ("spout", "partition", "offset")), times]
+        for name, column in zip(HIDDEN.names, hidden, strict=True):
+            letters = letters.append_column(name, column)
+        self.outlet.give(letters, task)
 
 
 def _time_of(row: pa.RecordBatch, now: int) -> int:

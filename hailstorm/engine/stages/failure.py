@@ -32,6 +32,7 @@ class _Told(msgspec.Struct):
     hint: str
     at: tuple[str, int] | None = None
     records: tuple[BadRecord, ...] = ()
+    count: int = 0
 
 
 def as_failure(error: Exception) -> Exception:
@@ -53,7 +54,7 @@ def told_by(text: str) -> HailstormError | None:
     family, _, number = told.code.rpartition("-")
     kind: Any = kinds[told.kind]
     assert kind.family == family, told
-    named = {"records": told.records} if told.records else {}
+    named = {"records": told.records, "count": told.count} if told.records else {}
     at = None if told.at is None else Location(*told.at)
     return kind(int(number), told.what, at=at, hint=told.hint, **named)  # type: ignore[no-any-return]
 
@@ -74,8 +75,8 @@ def expression_failed(what: str) -> BadRecordsError:
 
 def _told(error: HailstormError) -> _Told:
     at = None if error.at is None else (error.at.file, error.at.line)
-    records = error.records if isinstance(error, BadRecordsError) else ()
-    return _Told(type(error).__name__, error.code, error.what, error.hint, at, records)
+    records, count = (error.records, error.count) if isinstance(error, BadRecordsError) else ((), 0)
+    return _Told(type(error).__name__, error.code, error.what, error.hint, at, records, count)
 
 
 def _all_kinds(kind: type[HailstormError]) -> list[type[HailstormError]]:

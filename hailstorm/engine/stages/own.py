@@ -19,9 +19,10 @@ from hailstorm.errors import BadRecord, BadRecordsError
 from hailstorm.topology.exact_values import Misfit, exact_array, exact_value
 
 ORIGIN = (SPOUT, PARTITION, OFFSET)  # what a row of the inputs has behind the monoid's own
-_NAMED_AT_ONCE = 1_000  # more than so many are named in the next try
+_NAMED_AT_ONCE = 10_000  # more than so many are named in the next try: names travel in the text of an exception
 
 Row = dict[str, Any]
+Origin = tuple[Any, Any, Any]  # a record by spout, partition and offset; nulls where a row comes from none
 
 
 @dataclass(frozen=True)
@@ -58,23 +59,30 @@ class OwnMerge:
         return total
 
     def _named(self, prior: pa.Array, inputs: pa.Array, error: Exception) -> BadRecordsError:
-        """The rows to leave out: those after which a state does not fit, or cannot be shown. Row by row, key by key."""
-        bad: list[tuple[Row, str]] = []
+        """The rows to leave out: those after which a state does not fit, or cannot be shown. Row by row, key by key.
+
+        All are counted, so that the driver knows at once when they are too many to be left out.
+        """
+        named: dict[Origin, str] = {}
+        bad: set[Origin] = set()
         for state, rows in zip(prior, inputs, strict=True):
-            bad += self._bad_rows(state, rows)
-            if len(bad) >= _NAMED_AT_ONCE:
-                break
+            for origin, why in self._bad_rows(state, rows):
+                bad.add(origin)
+                if len(bad) <= _NAMED_AT_ONCE:
+                    named.setdefault(origin, why)
         if not bad:  # a method that gives another answer each time it is asked
             return BadRecordsError(11, self._why((), error))
-        nameless = any(row[SPOUT] is None or row[OFFSET] is None for row, _ in bad)
-        records = () if nameless else tuple(BadRecord(row[SPOUT], row[PARTITION], row[OFFSET], why) for row, why in bad)
-        return BadRecordsError(11, bad[0][1], records=records)
+        first = next(iter(named.values()))
+        if any(spout is None or offset is None for spout, _, offset in bad):
+            return BadRecordsError(11, first)
+        records = tuple(BadRecord(*origin, why) for origin, why in named.items())
+        return BadRecordsError(11, first, records=records, count=len(bad))
 
-    def _bad_rows(self, state: pa.Scalar, rows: pa.Scalar) -> Iterator[tuple[Row, str]]:
+    def _bad_rows(self, state: pa.Scalar, rows: pa.Scalar) -> Iterator[tuple[Origin, str]]:
         total: Any = None
         started = False
         for row in rows if rows.is_valid else ():
-            origin = {name: row[name].as_py() for name in ORIGIN}
+            spout, partition, offset = (row[name].as_py() for name in ORIGIN)
             values: tuple[Any, ...] = ()
             try:
                 values = tuple(row[f"_{place}"].as_py() for place in range(len(row) - len(ORIGIN)))
@@ -84,7 +92,7 @@ class OwnMerge:
                 fitting = pa.array([exact_value(after, self.state_type, "its state")], self.state_type)
                 _presented(self.monoid, fitting, self.value_type)
             except Exception as error:
-                yield origin, self._why(values, error)
+                yield (spout, partition, offset), self._why(values, error)
             else:
                 total = after
 

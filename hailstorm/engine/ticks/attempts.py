@@ -6,7 +6,6 @@ a tick fails are found and left out as dead letters; and too many bad rows are a
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,7 +17,15 @@ from hailstorm.engine.place import nowhere
 from hailstorm.engine.plan.plan import Plan
 from hailstorm.engine.resident.resident import Resident, Unfinished
 from hailstorm.engine.retry_wait import retry_wait
-from hailstorm.engine.ticks.bad_records import Budget, Found, Ranges, SearchStopped, bad_records, with_records
+from hailstorm.engine.ticks.bad_records import (
+    Budget,
+    Found,
+    Ranges,
+    SearchStopped,
+    bad_records,
+    count_records,
+    with_records,
+)
 from hailstorm.engine.tolerance import Recent, Tolerance, total
 from hailstorm.errors import BadRecordsError, LogError, RunError, TransientLogError, TransientRunError
 from hailstorm.ledger.ledger import Ledger
@@ -46,8 +53,8 @@ class Attempts:
         terminal also ends the workers, and a tick that was given up never happened. The outcome may be of the beginning
         of the interval only, when the rest has too many bad records to find them all now.
         """
-        searched = False
-        for attempt in itertools.count(1):
+        searched, failed = False, 0
+        while True:
             try:
                 return self._advance(plan, work, stop, resident)
             except (RunError, LogError) as error:
@@ -55,10 +62,7 @@ class Attempts:
                     return None
                 # Of letters only a search knows which ones the named records are.
                 if isinstance(error, BadRecordsError) and error.records and not work.letters:
-                    excluded = with_records(work.excluded, error.records)
-                    if excluded == work.excluded:
-                        raise
-                    work = replace(work, excluded=excluded)
+                    work = self._without_named(work, error)
                     continue
                 if isinstance(error, BadRecordsError) and not searched:
                     searched = True
@@ -68,13 +72,13 @@ class Attempts:
                         return None
                     continue
                 # A log that cannot be reached is waited for; what else may pass is tried a few times.
+                failed += 1
                 again = isinstance(error, TransientLogError | TransientRunError)
-                if not again or (attempt >= _TRIES and not isinstance(error, TransientLogError)):
+                if not again or (failed >= _TRIES and not isinstance(error, TransientLogError)):
                     raise
-                wait = retry_wait(self.topology.name, attempt + 3)
+                wait = retry_wait(self.topology.name, failed + 3)
                 self.tell(f"a tick failed, trying again in {wait:.1f} s: {error.what}")
                 stop.wait(wait)
-        raise AssertionError("unreachable")
 
     def refuse_bad_tick(self, outcome: Outcome, recent: Recent) -> Recent:
         """Too many bad rows are a bug and not bad rows; and a step may ask to stop at the first.
@@ -88,15 +92,17 @@ class Attempts:
             step, failures = first_failure(outcome.failures)
             alone = outcome.errors > tolerance.most((), outcome.rows)
             rows, bad = (outcome.rows, outcome.errors) if alone else total(counted)
-            raise RunError(
-                5,
-                f"{bad} of {'' if alone else 'the last '}{rows} rows failed, "
-                f"more than {self.settings.error_limit:.0%}: in step '{step}', {failures.reason}",
-                at=self.topology.step(step).at,
-                hint="That many are a bug and not bad rows. Nothing of this tick was committed; fix it and run again,\n"
-                "or allow more: --set error_limit=50%",
-            )
+            raise self._too_many(f"{bad} of {'' if alone else 'the last '}{rows} rows", step, failures.reason)
         return counted
+
+    def _too_many(self, count: str, step: str, reason: str) -> RunError:
+        return RunError(
+            5,
+            f"{count} failed, more than {self.settings.error_limit:.0%}: in step '{step}', {reason}",
+            at=self.topology.step(step).at,
+            hint="That many are a bug and not bad rows. Nothing of this tick was committed; fix it and run again,\n"
+            "or allow more: --set error_limit=50%",
+        )
 
     def refuse_fatal(self, outcome: Outcome) -> None:
         for step, failures in outcome.failures.items():
@@ -118,6 +124,18 @@ class Attempts:
                     raise
                 self.tell(f"{error.what}; it is run as a Spark job")
         return advance(self.spark, plan, work)
+
+    def _without_named(self, work: Work, error: BadRecordsError) -> Work:
+        """The work without the records that a task has named. Raises RunError when there are too many of them: then the
+        rest of them need not be named, for which the tick would have to be run again and again."""
+        excluded = with_records(work.excluded, error.records)
+        if excluded == work.excluded:
+            raise error
+        rows, bad = sum(map(len, work.records())), count_records(work.excluded) + error.count
+        if bad > Tolerance.of(self.settings).most((), rows):
+            first = error.records[0]
+            raise self._too_many(f"at least {bad:,} of {rows:,} rows", first.spout, first.why) from error
+        return replace(work, excluded=excluded)
 
     def _without_bad_records(
         self, plan: Plan, work: Work, error: BadRecordsError, stop: threading.Event, resident: Resident | None

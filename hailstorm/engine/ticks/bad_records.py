@@ -30,6 +30,10 @@ def with_records(excluded: Excluded, records: Iterable[BadRecord]) -> Excluded:
     return grown
 
 
+def count_records(excluded: Excluded) -> int:
+    return sum(len(offsets) for partitions in excluded.values() for offsets in partitions.values())
+
+
 class SearchStopped(Exception):
     """We were asked to stop while we looked."""
 

@@ -85,6 +85,7 @@ class Committer:
         return self._make(
             "retry",
             now,
+            late=outcome.late,
             errors=outcome.errors,
             state=outcome.state,
             outbox=outcome.outbox,
@@ -99,9 +100,9 @@ class Committer:
         released = self._agendas.released(head, {}, head.reached)
         return self._make("complete", now, **self._times.fields(self._times.at_the_end(head), released))
 
-    def second_chance(self, offered: SecondChance) -> Commit:
+    def second_chance(self, offered: SecondChance, now: datetime) -> Commit:
         """Rows that sinks rejected are in their outboxes again."""
-        return self._make("retry", datetime.now(UTC), outbox=offered.outbox, retried_rejects=offered.retried)
+        return self._make("retry", now, outbox=offered.outbox, retried_rejects=offered.retried)
 
     def whole(self, outbox: dict[str, tuple[DataFile, ...]], why: dict[str, str], now: datetime) -> Commit:
         """The outboxes of these sinks have their whole tables."""
@@ -160,6 +161,7 @@ class Committer:
             "watermarks": self._times.evolved(head, self._agendas.released(head, outcome.state, head.reached)),
             "state": {**fields.get("state", {}), **outcome.state},
             "outbox": outcome.outbox,
+            "late": outcome.late,
             "errors": outcome.errors,
             "dead_letters": (*fields.get("dead_letters", ()), *outcome.letters),
         }

@@ -27,7 +27,7 @@ from hailstorm.errors import LogError, TransientLogError
 from hailstorm.ledger.commit import GONE, Hole, Holes, count_skipped
 from hailstorm.ledger.live import Live
 from hailstorm.spouts.roster import OneLog, living
-from hailstorm.spouts.source import LivingSource, holes
+from hailstorm.spouts.source import Gradual, LivingSource, holes
 from hailstorm.topology.settings import OnOverload
 from hailstorm.topology.step import Spout, Step
 from hailstorm.topology.topology import Topology
@@ -104,23 +104,24 @@ class Logs:
             if isinstance(step, Spout)
         }
 
-    def first_look(self, head: Clock) -> Look:
+    def first_look(self, head: Clock, at_all: bool = False) -> Look:
         """The look with which a run starts: taken once, and early, because `start="latest"` means that moment."""
-        self._first = self._first or self.look(head)
+        self._first = self._first or self.look(head, at_all=at_all)
         return self._first
 
-    def look(self, head: Clock, heard: Mapping[str, Mapping[int, int]] | None = None) -> Look:
+    def look(self, head: Clock, heard: Mapping[str, Mapping[int, int]] | None = None, at_all: bool = False) -> Look:
         """Ask all logs. `head` is the ledger's clock.
 
         Of a spout that somebody follows, `heard` says how far it is, where that is further than before: those are asked
-        themselves once per second only.
+        themselves once per second only. The ends may be those of a part, of a log that a look only gets through in
+        parts (Files); `at_all` looks at all that is there, however long that takes.
         """
         now = time.monotonic()
         known = {name for name in heard or () if now - self._asked.get(name, -math.inf) < _FRESH}
         asked = [name for name in self.sources if name not in known]
         try:
             self.refresh(asked)
-            ends = {name: dict(self.sources[name].latest()) for name in asked}
+            ends = {name: dict(_end(self.sources[name], at_all)) for name in asked}
             begins = {
                 name: self._begins(name, self.sources[name], head, ends[name])
                 for name in asked
@@ -253,6 +254,10 @@ class Logs:
                 pass  # the ledger knows how far we are; a dashboard that is behind harms nobody
             finally:
                 self._telling.release()
+
+
+def _end(source: LivingSource, of_all: bool) -> Mapping[int, int]:
+    return source.latest_of_all() if of_all and isinstance(source, Gradual) else source.latest()
 
 
 def _part(count: int, share: float) -> int:
