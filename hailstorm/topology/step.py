@@ -78,6 +78,16 @@ class Step:
         return 0
 
     @property
+    def goes_by_time(self) -> bool:
+        """Whether what it does with a row depends on when the row happened."""
+        return False
+
+    @property
+    def has_own_times(self) -> bool:
+        """Whether it says itself when its rows happened, whatever those that it gets say."""
+        return False
+
+    @property
     def title(self) -> str:
         """Its kind, with what a reader most wants to know of it."""
         return self.kind
@@ -137,6 +147,10 @@ class Calling(Step):
     grouping: Grouping | None
     on_error: OnError
     event_time: str | None = None  # the column that says when a row of it happened; None: as the row that it got
+
+    @property
+    def has_own_times(self) -> bool:
+        return self.event_time is not None
 
     @property
     def title(self) -> str:
@@ -204,6 +218,10 @@ class Fold(Step):
     ttl_us: int | None = None  # a key that was not updated for so long in event time is deleted
 
     @property
+    def goes_by_time(self) -> bool:
+        return self.ttl_us is not None or any(monoid.reads_time for monoid in self.monoids.values())
+
+    @property
     def title(self) -> str:
         return f"fold by {', '.join(self.key)}" if self.key else "fold of all"
 
@@ -227,6 +245,10 @@ class WindowedFold(Fold):
     @property
     def late_schema(self) -> Schema:
         return self.source_schema
+
+    @property
+    def goes_by_time(self) -> bool:
+        return True
 
     @property
     def holds(self) -> bool:
@@ -277,6 +299,10 @@ class Process(Step):
         return self.by
 
     @property
+    def goes_by_time(self) -> bool:
+        return True
+
+    @property
     def holds(self) -> bool:
         """What a timer gives has the timer's time."""
         return has_timers(self.using)
@@ -307,6 +333,10 @@ class Distinct(Step):
         return self.by
 
     @property
+    def goes_by_time(self) -> bool:
+        return True
+
+    @property
     def late_schema(self) -> Schema:
         return self.schema
 
@@ -328,6 +358,10 @@ class Ordered(Step):
 
     kind: ClassVar[str] = "ordered"
     keeps_state: ClassVar[bool] = True
+
+    @property
+    def goes_by_time(self) -> bool:
+        return True
 
     @property
     def holds(self) -> bool:
@@ -354,6 +388,14 @@ class Newest(Step):
     time: str | None  # the column that says since when a row is true; None: its event time
     deletes: str | None
 
+    @property
+    def goes_by_time(self) -> bool:
+        return self.time is None
+
+    @property
+    def has_own_times(self) -> bool:
+        return self.time is not None
+
 
 @dataclass(frozen=True, kw_only=True)
 class TwoSided(Step):
@@ -379,6 +421,10 @@ class Join(TwoSided):
     before_us: int
     after_us: int
     both: Schema  # the columns of both sides, which a semi or anti join does not show
+
+    @property
+    def goes_by_time(self) -> bool:
+        return True
 
     @property
     def holds(self) -> bool:
@@ -429,6 +475,10 @@ class Lookup(TwoSided):
     def clocked_by(self) -> tuple[str, ...]:
         """The newest row of a table is there at any time."""
         return self.inputs if self.by_time else self.inputs[:1]
+
+    @property
+    def goes_by_time(self) -> bool:
+        return self.by_time
 
     @property
     def holds(self) -> bool:

@@ -169,7 +169,12 @@ class Stream:
         event_time: str | None = None,
         on_error: OnError = "dead-letter",
     ) -> Stream:
-        """A function over Arrow record batches; it returns a batch, a table or an iterable of batches."""
+        """A function over Arrow record batches; it returns a batch, a table or an iterable of batches.
+
+        When a row happened is what the function passes on of the batch's column `_time`, or what `event_time` names.
+        Without either, a batch with as many rows as the given one has their times, row by row; one with another number
+        of rows has none, and is refused where a step below goes by time.
+        """
         at = Location.of_caller()
         if not callable(function):
             raise mistakes.bad_function(name, f"got {mistakes.shown(function)}, which is not a function", at)

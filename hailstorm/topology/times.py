@@ -1,4 +1,4 @@
-"""Which tables must tell when the time of a row moved, although its values stayed equal.
+"""Which steps need the times of rows, and which tables must tell when one moved, although its values stayed equal.
 
 A change of a table carries a time, and `latest` below it goes by that. An update that leaves the values as they were
 would be no change to anybody else: sinks and bolts never see it. So it flows only where a step below reads the time.
@@ -34,3 +34,11 @@ def folds_times(topology: Topology, step: Step) -> bool:
     matter how the input was cut into ticks.
     """
     return isinstance(step, Fold) and topology.step(step.inputs[0]).is_table and times_matter(topology, step.name)
+
+
+def goes_by_time_below(topology: Topology, name: str) -> bool:
+    """Whether a step that gets the rows of this one, with the times that they have here, goes by these."""
+    return any(
+        step.goes_by_time or (not step.has_own_times and goes_by_time_below(topology, step.name))
+        for step in topology.consumers(name)
+    )

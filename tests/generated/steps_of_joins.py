@@ -88,7 +88,18 @@ class _Waiting:
     row: Row
     key: tuple[Any, ...] | None
     bound: datetime
+    arrived: datetime  # the watermark of its tick
     met: bool = False
+
+    @property
+    def is_late(self) -> bool:
+        """A row that is not behind the watermark is never late, also where a negative bound is."""
+        return max(self.bound, self.row["_time"]) < self.arrived
+
+    @property
+    def released(self) -> datetime:
+        """Once the watermark is after this, it comes out alone."""
+        return max(self.bound, self.arrived)
 
 
 @dataclass(frozen=True)
@@ -115,6 +126,9 @@ class StreamJoin(Joined):
                 spouts = tuple(sorted({*left_spouts, *right_spouts}))
                 before = chance.choice(_MINUTES)
                 after = chance.choice([before, before, *_MINUTES])
+                if chance.random() < 0.25:
+                    further = chance.choice(_MINUTES)
+                    before, after = chance.choice([(-before, before + further), (before + further, -before)])
                 inputs = (left.name, right.name)
                 return cls(
                     name, inputs, columns, None, on, left.columns, others, how, suffix, late, before, after, spouts
@@ -137,9 +151,9 @@ class StreamJoin(Joined):
         for tick in sorted({*lefts, *rights}):
             watermark = ticks.watermark(self.spouts, tick)
             new = [lefts.get(tick, []), rights.get(tick, [])]
-            late += [self.joined(one.row, None) for one in new[0] if one.bound < watermark]
-            late += [self.joined(None, one.row) for one in new[1] if one.bound < watermark]
-            new_left, new_right = ([one for one in side if one.bound >= watermark] for side in new)
+            late += [self.joined(one.row, None) for one in new[0] if one.is_late]
+            late += [self.joined(None, one.row) for one in new[1] if one.is_late]
+            new_left, new_right = ([one for one in side if not one.is_late] for side in new)
             old_left = [one for one in all_left if one.bound >= watermark]
             old_right = [one for one in all_right if one.bound >= watermark]
             meetings = [
@@ -163,10 +177,11 @@ class StreamJoin(Joined):
     def _by_tick(
         self, source: Input, names: Sequence[str], further: timedelta, ticks: Ticks
     ) -> dict[int, list[_Waiting]]:
-        return {
-            tick: [_Waiting(row, _identity(row, names), row["_time"] + further) for row in rows]
-            for tick, rows in ticks.cut(source.rows)
-        }
+        by_tick = {}
+        for tick, rows in ticks.cut(source.rows):
+            watermark = ticks.watermark(self.spouts, tick)
+            by_tick[tick] = [_Waiting(row, _identity(row, names), row["_time"] + further, watermark) for row in rows]
+        return by_tick
 
     def _alone(self, lefts: Sequence[_Waiting], rights: Sequence[_Waiting], ticks: Ticks) -> list[Row]:
         """The rows that come out by themselves: those that have met one, in a semi join; in others, those that can
@@ -176,9 +191,9 @@ class StreamJoin(Joined):
             return [self.joined(one.row, None) for one in lefts if one.met]
         rows = []
         if self.how in ("left", "full", "anti"):
-            rows += [self.joined(one.row, None) for one in lefts if not one.met and one.bound < watermark]
+            rows += [self.joined(one.row, None) for one in lefts if not one.met and one.released < watermark]
         if self.how in ("right", "full"):
-            rows += [self.joined(None, one.row) for one in rights if not one.met and one.bound < watermark]
+            rows += [self.joined(None, one.row) for one in rights if not one.met and one.released < watermark]
         return rows
 
 

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 import hailstorm as hs
 from hailstorm.engine.run import run_topology
+from hailstorm.errors import RunError
 from hailstorm.spouts import Files, Log
 from hailstorm.testing import Driver
 
@@ -111,3 +112,24 @@ def test_a_bolt_can_say_when_its_rows_happened(spark: SparkSession, tasks: int) 
         letters = sorted((letter["step"], letter["offset"], letter["reason"]) for letter in driver.errors())
         assert [letter[:2] for letter in letters] == [("first", 2), ("pages", 1), ("pages", 2)]
         assert all("its event time 'seen' is null" in reason for *_, reason in letters)
+
+
+@pytest.mark.parametrize("tasks", [0, 1, 2])
+def test_rows_of_a_batch_that_lost_their_times_are_refused_where_a_step_below_goes_by_time(
+    spark: SparkSession, tasks: int
+) -> None:
+    def twice(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.record_batch({"k": pa.concat_arrays([batch.column("k"), batch.column("k")])})
+
+    storm = hs.Topology("lost")
+    rows = storm.spout("rows", hs.Log("x"), schema="k STRING, at TIMESTAMP", event_time="at")
+    doubled = rows.arrow("doubled", twice, returns="k STRING")
+    doubled.where("some", "k = 'a'").window("1 hour").fold("hourly", n=hs.count())
+    with Driver(storm, spark, tasks=(tasks,)) as driver:
+        driver.feed("rows", [{"k": "a", "at": "2026-01-01T09:30:00Z"}])
+        with pytest.raises(RunError) as caught:
+            driver.advance()
+        assert caught.value.code == "HS-RUN-015"
+        assert caught.value.at == storm.step("doubled").at
+        assert "event_time=" in caught.value.hint
+        assert driver.ledger.head.rows == 0

@@ -58,6 +58,7 @@ class Paper:
         for side, rows in new.items():
             for row in rows:
                 row["late"] = watermark is not None and max(self.bound(side, row), micros(row)) < watermark
+                row["released"] = max(self.bound(side, row), self.bound(side, row) if watermark is None else watermark)
                 if row["late"]:
                     self.late[(side, row["n"])] += 1
         fresh = {side: [row for row in rows if not row["late"]] for side, rows in new.items()}
@@ -78,7 +79,7 @@ class Paper:
             side: [
                 row["n"]
                 for row in rows
-                if not row["late"] and row["n"] not in met[side] and self.bound(side, row) < watermark
+                if not row["late"] and row["n"] not in met[side] and row["released"] < watermark
             ]
             for side, rows in self.rows.items()
         }
@@ -115,7 +116,7 @@ def draw(chance: random.Random, side: str, number: int, now: int) -> Row:
 
 def fed(row: Row) -> Row:
     return {
-        **{name: value for name, value in row.items() if name not in ("time", "late")},
+        **{name: value for name, value in row.items() if name not in ("time", "late", "released")},
         "at": row["time"].isoformat(),
     }
 
@@ -193,6 +194,34 @@ def test_a_stream_joined_with_itself_pairs_each_row_with_itself_too(
             driver.advance()
         pairs = sorted((row["n"], row["n_right"]) for row in driver.rows("self"))
         assert pairs == [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2), (2, 1), (2, 2)]
+
+
+@pytest.mark.parametrize(
+    ("within", "how"),
+    [
+        (("60 seconds", "-10 seconds"), "left"),
+        (("60 seconds", "-10 seconds"), "anti"),
+        (("-1 second", "3 seconds"), "right"),
+        (("-1 second", "3 seconds"), "full"),
+    ],
+)
+def test_a_row_whose_negative_bound_has_passed_when_it_comes_is_not_lost(
+    spark: SparkSession, within: tuple[str, str], how: str
+) -> None:
+    storm = hs.Topology("negative")
+    words = {"schema": "k INT, at TIMESTAMP", "event_time": "at"}
+    left = storm.spout("left", hs.Log("x"), **words)  # type: ignore[arg-type]
+    right = storm.spout("right", hs.Log("x"), **words)  # type: ignore[arg-type]
+    left.join("out", right, on="k", within=within, how=how).sink("to-out", hs.Console())
+    with Driver(storm, spark) as driver:
+        for tick in range(3):
+            driver.feed("left", [{"k": 1, "at": at(tick * 0.5).isoformat()}])
+            driver.feed("right", [{"k": 2, "at": at(tick * 0.5).isoformat()}])
+            driver.advance()
+        driver.complete()
+        alone = {"left": [1], "anti": [1], "right": [2], "full": [1, 2]}[how]
+        assert Counter(row["k"] for row in driver.rows("out")) == dict.fromkeys(alone, 3)
+        assert driver.ledger.head.late == 0
 
 
 def test_what_is_past_leaves_the_state(spark: SparkSession) -> None:

@@ -38,6 +38,7 @@ from hailstorm.topology.step import (
     Union,
     Where,
 )
+from hailstorm.topology.times import goes_by_time_below
 
 
 @dataclass
@@ -72,8 +73,9 @@ class Stateless(Builder):
         returns = pa.schema(
             [pa.field(column.name, arrow_type(column.type or "string"), column.nullable) for column in step.schema]
         )
-        kind = RowBolt if isinstance(step, Bolt) else BatchBolt
-        stage = kind(step.name, step.function, columns, returns, step.on_error, copies, step.event_time)
+        what = (step.name, step.function, columns, returns, step.on_error, copies, step.event_time)
+        timed_at = step.at if goes_by_time_below(self.topology, step.name) else None
+        stage = RowBolt(*what) if isinstance(step, Bolt) else BatchBolt(*what, timed_at)
         self._give(step, flow.then(stage, pa.schema([*returns, *HIDDEN])))
 
     def _with_letters(self, flow: Flow, step: Bolt | ArrowBolt | Process) -> Flow:

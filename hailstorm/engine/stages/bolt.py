@@ -24,6 +24,7 @@ from hailstorm.engine.stages.chain import Batches, Task
 from hailstorm.engine.stages.event_times import times_out_of_range
 from hailstorm.engine.stages.given_rows import check_row, columns_of, reason_of, rows_of
 from hailstorm.engine.stages.halving import failing_parts
+from hailstorm.errors import Location, RunError
 from hailstorm.spouts.cycles import without_collecting
 from hailstorm.topology.exact_values import Misfit, exact_array, exact_cast
 from hailstorm.topology.row import Row
@@ -140,6 +141,7 @@ class BatchBolt:
     on_error: str
     tasks: int | None
     event_time: str | None = None
+    timed_at: Location | None = None  # the user's line, where a step below goes by the times of rows
 
     phase = "compute"
     calls_users = True
@@ -156,6 +158,8 @@ class BatchBolt:
         def attempt(part: pa.RecordBatch) -> Exception | None:
             try:
                 made.extend(self._call(part))
+            except RunError:  # no row is bad: it is the function that must change
+                raise
             except Exception as error:  # of the user's
                 return error
             return None
@@ -180,7 +184,7 @@ class BatchBolt:
                 for column, array in zip(self.returns, arrays, strict=True):
                     if array.null_count and not column.nullable:
                         raise Misfit(f"'{column.name}' is NOT NULL, and has nulls")
-                made.append(self._at_its_time(self._with_origin(arrays, row_batch, batch)))
+                made.append(self._at_its_time(self._with_origin(arrays, row_batch, batch), batch))
         return made
 
     def _with_origin(self, arrays: list[pa.Array], made: pa.RecordBatch, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -188,21 +192,36 @@ class BatchBolt:
 
         Never a guess: where a guess depends on how batches were cut, so would every tie that it breaks.
         """
-        if all(name in made.schema.names for name in HIDDEN.names):
-            hidden = [made.column(f.name).cast(f.type) for f in HIDDEN]
-        elif made.num_rows == batch.num_rows:
-            hidden = [batch.column(name) for name in HIDDEN.names]
-        else:
-            hidden = [pa.nulls(made.num_rows, f.type) for f in HIDDEN]
+
+        def origin(field: pa.Field) -> pa.Array:
+            if field.name in made.schema.names:
+                return made.column(field.name).cast(field.type)
+            by_place = made.num_rows == batch.num_rows
+            return batch.column(field.name) if by_place else pa.nulls(made.num_rows, field.type)
+
+        hidden = [origin(field) for field in HIDDEN]
         return pa.RecordBatch.from_arrays([*arrays, *hidden], names=[*self.returns.names, *HIDDEN.names])
 
-    def _at_its_time(self, made: pa.RecordBatch) -> pa.RecordBatch:
+    def _at_its_time(self, made: pa.RecordBatch, batch: pa.RecordBatch) -> pa.RecordBatch:
         if self.event_time is None:
+            lost = made.column(EVENT_TIME).null_count and not batch.column(EVENT_TIME).null_count
+            if lost and self.timed_at is not None:
+                raise _lost_times(self.step, batch.num_rows, made.num_rows, self.timed_at)
             return made
         times = made.column(self.event_time).cast(TIME)
         for reason in times_out_of_range(times, self.event_time).values():
             raise Misfit(reason)
         return made.set_column(made.schema.get_field_index(EVENT_TIME), HIDDEN.field(EVENT_TIME), times)
+
+
+def _lost_times(step: str, given: int, made: int, at: Location) -> RunError:
+    return RunError(
+        15,
+        f"'{step}' made {made} rows of {given}, and does not say when they happened; a step below goes by that",
+        at=at,
+        hint="Pass the column `_time` of the batch on to the rows that are made of it, as batch.filter does,\n"
+        "or name a column that says when: event_time=. Nothing of this tick was committed.",
+    )
 
 
 def _made_of(result: Any) -> list[Any]:

@@ -156,6 +156,10 @@ class JoinStreams:
     def _write_unmatched(self, stream: Stream, rows: pa.Table, gone: pa.Table, task: Task) -> None:
         both = pa.concat_tables([rows, gone]).combine_chunks()
         due = times_of(both, EVENT_TIME) + stream.after + 1
+        watermark = task.watermark(self.step)
+        if watermark is not None:
+            # Where a bound is negative, that of a row may have passed before it comes. It is due at the next watermark.
+            due = np.maximum(due, watermark + 1)
         self._write(unmatched(self.step, stream.name), both, rows.num_rows, due, task)
 
     def _write(self, layout: Layout, rows: pa.Table, stay: int, hashes: Numbers, task: Task) -> None:
