@@ -93,6 +93,7 @@ class Files:
         return {0: self._index().latest()}
 
     def latest_of_all(self) -> dict[int, int]:
+        """Where it ends with all files that are there now. One look at the folder stops at some bytes of new ones."""
         with self._writing_index():
             if not is_folder(self.path):
                 return {0: self._objects().latest_of_all()}
