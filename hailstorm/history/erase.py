@@ -30,7 +30,7 @@ from hailstorm.errors import LedgerError
 from hailstorm.faults import fault
 from hailstorm.ledger.commit import DataFile, Run, encode, unsealed
 from hailstorm.ledger.lease import Lease, turn
-from hailstorm.ledger.ledger import Ledger
+from hailstorm.ledger.ledger import ERASED, Ledger
 from hailstorm.ledger.letters import REJECTED, ROW
 from hailstorm.ledger.live import Live
 from hailstorm.ledger.reader import State, no_such_step
@@ -40,7 +40,6 @@ from hailstorm.ledger.stores.store import Store, read_table
 from hailstorm.ledger.sums import Sums
 from hailstorm.spouts.log import Log
 
-FOLDER = "erased"
 Offsets = dict[str, dict[str, tuple[int, ...]]]  # spout -> partition
 
 
@@ -192,7 +191,7 @@ def erase(
             if not held.enter_context(turn(ledger.store)):
                 hint = "Type the same again in a moment."
                 raise LedgerError(51, "the ledger is being cleaned up just now", hint=hint)
-            name = f"{FOLDER}/{uuid.uuid4().hex}.json"
+            name = f"{ERASED}/{uuid.uuid4().hex}.json"
             ledger.store.put(name, encode(mark))
             # Before a file is replaced: a copy of it that outlived a crash would bring the key back.
             _remove_copies(ledger, _tables_of(head, step))
@@ -226,7 +225,7 @@ def _remove_copies(ledger: Ledger, tables: Iterable[str]) -> None:
 
 def erasures(store: Store) -> Iterator[tuple[str, Erasure]]:
     """Every erasure that was begun, by the name of its file."""
-    for name in (f"{FOLDER}/{one}" for one in store.list(FOLDER)):
+    for name in (f"{ERASED}/{one}" for one in store.list(ERASED)):
         data = store.get(name)
         if data is not None:
             yield name, unsealed(data, Erasure, name)
