@@ -37,7 +37,7 @@ from hailstorm.faults import fault
 from hailstorm.history.scratch import SECOND_RUNS
 from hailstorm.ledger.commit import DataFile, Run, encode, unsealed
 from hailstorm.ledger.lease import Lease, turn
-from hailstorm.ledger.ledger import Ledger
+from hailstorm.ledger.ledger import ERASED, Ledger
 from hailstorm.ledger.letters import REJECTED, ROW
 from hailstorm.ledger.live import Live
 from hailstorm.ledger.parts import columns_of
@@ -48,7 +48,6 @@ from hailstorm.ledger.stores.store import Store, read_table
 from hailstorm.ledger.sums import Sums
 from hailstorm.spouts.log import Log
 
-FOLDER = "erased"
 Offsets = dict[str, dict[str, tuple[int, ...]]]  # spout -> partition
 
 
@@ -206,7 +205,7 @@ def erase(
             if not held.enter_context(turn(ledger.store)):
                 hint = "Type the same again in a moment."
                 raise LedgerError(51, "the ledger is being cleaned up just now", hint=hint)
-            name = f"{FOLDER}/{uuid.uuid4().hex}.json"
+            name = f"{ERASED}/{uuid.uuid4().hex}.json"
             ledger.store.put(name, encode(mark))
             # Before a file is replaced: a copy of it that outlived a crash would bring the key back.
             _remove_copies(ledger, _tables_of(head, step))
@@ -256,7 +255,7 @@ def _remove_copies(ledger: Ledger, tables: Iterable[str]) -> None:
 
 def erasures(store: Store) -> Iterator[tuple[str, Erasure]]:
     """Every erasure that was begun, by the name of its file."""
-    for name in (f"{FOLDER}/{one}" for one in store.list(FOLDER)):
+    for name in (f"{ERASED}/{one}" for one in store.list(ERASED)):
         data = store.get(name)
         if data is not None:
             yield name, unsealed(data, Erasure, name)

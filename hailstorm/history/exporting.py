@@ -1,8 +1,8 @@
 """Exports: a snapshot as one file (tar), or as a folder, that opens elsewhere with state, clock and cursors.
 
 An export is a small ledger: one pack with the snapshot's commit (and the commits before it that a sink still waits
-for), the files that these name, the open dead letters and the cursors. `export.json`, written last, names every file
-with its size and SHA-256: without it, or when one byte differs, the export is refused.
+for), the files that these name, the open dead letters, the cursors, and which keys were erased. `export.json`, written
+last, names every file with its size and SHA-256: without it, or when one byte differs, the export is refused.
 
 A folder is a ledger as it is. Whatever comes of an export is another ledger, with an id of its own, because the first
 one goes on: a sink that has rows of the first one must refuse those of the second (design section 7, identity).
@@ -29,7 +29,7 @@ from hailstorm.faults import fault
 from hailstorm.history.moments import no_snapshot
 from hailstorm.ledger.commit import FORMAT, Commit, encode
 from hailstorm.ledger.cursors import SinkRecord
-from hailstorm.ledger.ledger import Ledger, Origin, new_description
+from hailstorm.ledger.ledger import ERASED, Ledger, Origin, new_description
 from hailstorm.ledger.letters import REJECTED
 from hailstorm.ledger.packs import Pack, pack_bytes
 from hailstorm.ledger.pins import Snapshot, read_snapshot, snapshot_file
@@ -117,6 +117,7 @@ def export_snapshot(ledger: Ledger, name: str, to: Path, progress: Progress = la
             HISTORY: encode(History(packed=snapshot.commit, first=commits[0].commit, sums={packed: sums_of(pack)})),
             snapshot_file(name): encode(snapshot),
             **dict(_cursors(ledger, snapshot)),
+            **dict(_erasures(ledger)),
         }
         contents = Contents(snapshot=name, commit=live.commit, at=live.at, ledger=ledger.id)
         with _target(to) as target:
@@ -171,6 +172,14 @@ def _cursors(ledger: Ledger, snapshot: Snapshot) -> Iterator[tuple[str, bytes]]:
     for sink, commit in passed_by_sinks(ledger).items():
         number = min(commit, snapshot.commit)
         yield f"cursors/{sink}/{number:020d}.json", encode(SinkRecord(commit=number))
+
+
+def _erasures(ledger: Ledger) -> Iterator[tuple[str, bytes]]:
+    """That keys were erased, also where that is not finished: an audit, and who finishes it, must know."""
+    for name in (f"{ERASED}/{one}" for one in ledger.store.list(ERASED)):
+        data = ledger.store.get(name)
+        if data is not None:
+            yield name, data
 
 
 @dataclass(frozen=True)

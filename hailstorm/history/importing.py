@@ -25,7 +25,7 @@ from hailstorm.ledger.ledger import Ledger, Origin, new_description
 from hailstorm.ledger.stores import open_store
 
 # Where the files of an export may lie; no name has a part that begins with a dot.
-_NAME = re.compile(r"(history\.json|(commits|state|outbox|errors|rejected|cursors|snapshots)(/[^/.\0][^/\0]*)+)")
+_NAME = re.compile(r"(history\.json|(commits|state|outbox|errors|rejected|cursors|snapshots|erased)(/[^/.\0][^/\0]*)+)")
 _CHUNK = 1 << 20
 
 

@@ -15,9 +15,9 @@ from typing import TypeVar
 import msgspec
 
 from hailstorm.errors import LedgerError
-from hailstorm.history.erase import FOLDER, unfinished_erasures
+from hailstorm.history.erase import unfinished_erasures
 from hailstorm.ledger.commit import Commit, Run, commit_name, decode
-from hailstorm.ledger.ledger import Description, Ledger
+from hailstorm.ledger.ledger import ERASED, Description, Ledger
 from hailstorm.ledger.letters import REJECTED
 from hailstorm.ledger.live import Live
 from hailstorm.ledger.packs import OpenPack, Pack, list_commits, ticks_name
@@ -75,7 +75,7 @@ def verify(ledger: Ledger, tell: Callable[[int, int], None] = lambda done, of: N
     sealed = _is_sealed(ledger, found)
     named = _commits(ledger, found, sealed)
     _small_files(ledger, found, sealed)
-    for name, erasure in _tried(found, FOLDER, "erasures", partial(unfinished_erasures, ledger.store)) or ():
+    for name, erasure in _tried(found, ERASED, "erasures", partial(unfinished_erasures, ledger.store)) or ():
         what = f"an erasure from step '{erasure.step}' was not finished: do it again"
         found.problems.append(Problem(name, what, f"the key is still in some files of {erasure.step}"))
     for done, (name, file) in enumerate(named.items(), 1):

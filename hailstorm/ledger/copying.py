@@ -3,7 +3,7 @@
 The copy is the ledger as it was at one commit, with all commits before that are kept, and has its id. Meanwhile nobody
 cleans up in the original (we have the turn to), so no file that a kept commit names goes away. Files come first, then
 the commits that name them, in order: whatever a crash cuts off is a whole ledger at an earlier commit, or none yet.
-Copying again goes on from there: what is there already is left alone.
+Copying again goes on from there: what is there already is left alone, unless keys were erased since.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hailstorm.errors import LedgerError
 from hailstorm.ledger.commit import stamp_of
 from hailstorm.ledger.cursors import Cursors, SinkRecord
 from hailstorm.ledger.lease import Lease, beating, renew_turn, turn
-from hailstorm.ledger.ledger import Ledger
+from hailstorm.ledger.ledger import ERASED, Ledger
 from hailstorm.ledger.letters import REJECTED
 from hailstorm.ledger.live import Live
 from hailstorm.ledger.packs import FOLDER as COMMITS
@@ -56,12 +56,15 @@ def copy_ledger(source: Ledger, to: str, tell: Tell = lambda done, total: None) 
         rows = [file for file, kind in files if kind == "rows"]
         commits = sorted((file for file, kind in files if kind == "commits"), key=lambda file: _order(file.name))
         total = sum(file.bytes for file, _ in files)
-        copier = _Copier(source.store, target, total, tell)
+        erased = _erasures(source.store)
+        copier = _Copier(source.store, target, total, tell, same_erased=erased == _erasures(target))
         copier.copy_all(rows)
         for file in commits:  # one after another: a commit is there only when all before it are
             copier.copy(file)
         _copy_cursors(source, target, live)
         _copy_snapshots(source.store, target, live)
+        for name, data in erased.items():  # after the files that they are about: until then, none of those is trusted
+            target.put(name, data)
         if target.get(DESCRIPTION) is None:
             target.put(DESCRIPTION, _get(source.store, DESCRIPTION))
         found = Ledger(to).newest()
@@ -97,6 +100,8 @@ def _is_earlier(copy: Ledger, source: Ledger, target: Store) -> bool:
     newest = copy.newest().commit
     if copy.id != source.id or newest > source.newest().commit:
         return False
+    if not set(target.list(ERASED)) <= set(source.store.list(ERASED)):
+        return False  # the ledger would bring back what was erased in the copy
     mark = _mark(copy, newest)
     if source.read_commit(newest) is not None or not newest:
         return mark == _mark(source, newest)
@@ -145,9 +150,16 @@ def _copy_snapshots(source: Store, target: Store, live: Live) -> None:
             target.put(f"{SNAPSHOTS}/{name}", data)
 
 
+def _erasures(store: Store) -> dict[str, bytes]:
+    return {name: _get(store, name) for name in (f"{ERASED}/{one}" for one in store.list(ERASED))}
+
+
 class _Copier:
-    def __init__(self, source: Store, target: Store, total: int, tell: Tell) -> None:
+    """`same_erased`: both have lost the same keys, so a file that is there is the same one."""
+
+    def __init__(self, source: Store, target: Store, total: int, tell: Tell, same_erased: bool) -> None:
         self._source, self._target, self._total, self._tell = source, target, total, tell
+        self._same_erased = same_erased
         self._lock = threading.Lock()
         self._done = self.files = self.bytes = 0
 
@@ -157,8 +169,9 @@ class _Copier:
                 pass
 
     def copy(self, file: StoredFile) -> None:
-        # Only this one file is ever replaced: all others are the same for ever once they are there.
-        is_there = file.name != HISTORY and self._target.size(file.name) == file.bytes
+        # Only this one file is ever replaced, and those that lose keys: all others are the same once they are there.
+        is_lasting = file.name != HISTORY and self._same_erased
+        is_there = is_lasting and self._target.size(file.name) == file.bytes
         if not is_there:
             self._target.put(file.name, _get(self._source, file.name))
         with self._lock:

@@ -31,6 +31,7 @@ from hailstorm.ledger.stores import cache_folder, is_folder, open_store
 from hailstorm.ledger.sums import Reading, opened
 
 MANIFEST_EVERY = 100
+ERASED = "erased"  # a file per erasure (history/erase.py): whoever takes the files elsewhere takes these along
 
 
 class Origin(msgspec.Struct, frozen=True):

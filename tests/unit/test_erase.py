@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 from datetime import UTC, datetime
@@ -15,25 +16,31 @@ from typer.testing import CliRunner
 from hailstorm.cli.app import app
 from hailstorm.errors import HailstormError, LedgerError, UsageError
 from hailstorm.faults import inject
-from hailstorm.history.erase import erase, erased_hashes, erased_records
+from hailstorm.history.erase import erase, erased_hashes, erased_records, unfinished_erasures
 from hailstorm.history.exporting import export_snapshot
 from hailstorm.history.importing import import_snapshot
 from hailstorm.history.opened import open_ledger
 from hailstorm.history.scratch import SECOND_RUNS
 from hailstorm.history.snapshots import make_snapshot
 from hailstorm.history.verify import verify
+from hailstorm.ledger.copying import copy_ledger
 from hailstorm.ledger.hashing import hash_columns
 from hailstorm.ledger.lease import Lease
 from hailstorm.ledger.ledger import Ledger, next_commit
 from hailstorm.ledger.letters import letters_table, with_rows
 from hailstorm.ledger.reader import State
 from hailstorm.ledger.runs import write_rows
+from hailstorm.ledger.stores.local import LocalStore
 from hailstorm.spouts import Log
 from tests.unit.word_ledger import WordLedger
 
 pytestmark = pytest.mark.slow
 
 KEY = "ada-lovelace-1815"
+
+
+class Killed(BaseException):
+    """As if the process were gone."""
 
 
 @pytest.fixture
@@ -125,6 +132,41 @@ def test_a_key_is_erased_from_everywhere_in_the_ledger(place: WordLedger, tmp_pa
     assert verify(Ledger(tmp_path / "elsewhere")).problems == []
 
 
+@pytest.mark.parametrize("finished", [True, False])
+def test_what_is_taken_elsewhere_knows_of_erasures(place: WordLedger, tmp_path: Path, finished: bool) -> None:
+    """An audit there must leave the keys out, and an erasure that was killed must not be forgotten."""
+    root, copy = place.ledger.root, tmp_path / "copy"
+    copy_ledger(Ledger(root), str(copy))
+    with inject("after-erase", Killed()) if not finished else contextlib.nullcontext(), contextlib.suppress(Killed):
+        erase(Ledger(root), "counts", wanted())
+    copy_ledger(Ledger(root), str(copy))
+    export_snapshot(Ledger(root), "monday", tmp_path / "monday.tar")
+    import_snapshot(tmp_path / "monday.tar", tmp_path / "imported")
+    export_snapshot(Ledger(root), "monday", tmp_path / "exported")
+    for elsewhere in (copy, tmp_path / "imported", tmp_path / "exported"):
+        store = Ledger(elsewhere).store
+        assert erased_hashes(store, {"counts"}) == erased_hashes(place.ledger.store, {"counts"}) != set()
+        assert bool(unfinished_erasures(store)) != finished
+        assert holding(elsewhere) == []
+        erase(Ledger(elsewhere), "counts", wanted())
+        assert unfinished_erasures(store) == []
+    with pytest.raises(LedgerError, match=r"HS-LED-037.*gone its own way"):
+        copy_ledger(Ledger(root), str(copy))
+
+
+def test_a_copy_loses_a_key_also_from_files_that_are_as_long_as_before(
+    place: WordLedger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, copy = place.ledger.root, tmp_path / "copy"
+    copy_ledger(Ledger(root), str(copy))
+    erase(Ledger(root), "counts", wanted())
+    sizes = {file.name: file.bytes for file in Ledger(root).store.files("state")}
+    known = LocalStore.size
+    monkeypatch.setattr(LocalStore, "size", lambda store, name: sizes.get(name) or known(store, name))
+    copy_ledger(Ledger(root), str(copy))
+    assert holding(copy) == []
+
+
 def test_columns_of_the_same_name_and_another_type_do_not_stop_an_erasure(place: WordLedger) -> None:
     """Elsewhere `word` is a number, or a list: what cannot be the key is not it, and what can be is."""
     ledger = place.ledger
@@ -172,10 +214,6 @@ def test_a_column_of_that_name_of_something_else_is_left_alone(place: WordLedger
     fields = {"outbox": {"numbers": (rows,)}}
     ledger.commit(next_commit(ledger.head, "tick", ledger.epoch, datetime.now(UTC), **fields))
     assert erase(Ledger(ledger.root), "counts", wanted()).outboxes == {"board": 1}
-
-
-class Killed(BaseException):
-    """As if the process were gone."""
 
 
 @pytest.mark.parametrize("point", ["during-erase", "after-erase"])
