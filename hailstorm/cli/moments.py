@@ -28,7 +28,7 @@ def states_of(
 
     moments = [moment_of(ledger, when) for when in whens]
     for remark in dict.fromkeys(moment.remark for moment in moments if moment.remark):
-        err.print(remark, style="yellow")
+        _remark(remark)
     with contextlib.ExitStack() as stack:
         found = []
         for when, moment in zip(whens, moments, strict=True):
@@ -50,6 +50,10 @@ def states_of(
             err.print(f"{when} lies {begin}: the rest is run again", style="dim")
             topology = resolved(load_app(target).topology)
             spark = start_session(f"hailstorm state {topology.name}", master="local[2]")
-            state = stack.enter_context(state_at(topology, spark, ledger, moment, step))
+            state = stack.enter_context(state_at(topology, spark, ledger, moment, step, remarks=_remark))
             found.append(State(state.ledger, state.live, state.step, open_))
         yield found
+
+
+def _remark(sentence: str) -> None:
+    err.print(sentence, style="yellow")

@@ -65,8 +65,8 @@ def _as_json(one: Unlike) -> dict[str, object]:
 
 
 def _say(found: Replayed) -> None:
-    for name in found.left_out:
-        err.print(f"{name} is no tick, and was not run again", markup=False)
+    for sentence in found.left_out:
+        err.print(sentence, markup=False)
     if not found.unlike:
         err.print(
             f"{found.commits:,} commits gave the same again, with the rows of {found.outboxes:,} files that sinks got"

@@ -91,7 +91,9 @@ def _show(topology: Topology, record: str, ledger: str | None, mermaid: bool, js
     found = looking_back.trace(topology, record, ledger=ledger, tell=tell)
     if json:
         print_json_lines(event.json() for event in found.events)
-    else:
+    if found.note and (json or mermaid):  # a tree ends with it
+        err.print(found.note, style="yellow", markup=False)
+    if not json:
         out.print((picture.mermaid if mermaid else picture.tree)(found, topology), markup=False)
 
 

@@ -59,7 +59,7 @@ class Replayed:
     commits: int  # that were run again and compared
     outboxes: int  # whose rows were still there to be compared
     unlike: tuple[Unlike, ...]  # of the first commit that differs, in topological order
-    left_out: tuple[str, ...]  # commits that are no ticks
+    left_out: tuple[str, ...]  # commits that were not run again, each as a sentence that says why
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Replay:
                 for one in stretch:
                     self.tell(f"replaying commit {one.commit.commit:,} of {until:,}")
                     before = scratch.head
-                    outcomes = [outcome for tick in one.ticks for outcome in rerun.tick(tick)]
+                    outcomes = [rerun.tick(tick) for tick in one.ticks][-1]
                     outboxes += sum(
                         map(self._is_there, (file for files in one.commit.outbox.values() for file in files))
                     )
@@ -94,15 +94,20 @@ class Replay:
 
     def _stretches(self, base: Live, until: int, left_out: list[str]) -> Iterator[tuple[Live, list[Committed]]]:
         """Ticks that follow each other, each stretch with what it begins with. Commits that change states or steps in
-        another way end one."""
+        another way end one, and so do those of which nobody knows any more where their ticks were cut: one large tick
+        in their place may give another state, whatever the code is."""
         stretch: list[Committed] = []
         for one in committed_between(self.ledger, base.commit, until):
             commit = one.commit
             others = commit.reason not in ("tick", "complete") and commit.reason != "compact" and commit.state
-            if one.is_passable and not others and commit.steps is None:
+            is_tick = one.is_passable and not others and commit.steps is None
+            if is_tick and one.exact:
                 stretch.append(one)
                 continue
-            left_out.append(f"commit {commit.commit} ({commit.reason})")
+            why = f"({commit.reason}) is no tick, and"
+            if is_tick:
+                why = f"stands for all since {commit.first}, and where those were cut is not known any more: it"
+            left_out.append(f"commit {commit.commit} {why} was not run again")
             if stretch:
                 yield base, stretch
             base, stretch = self.ledger.at(commit.commit), []
@@ -111,9 +116,10 @@ class Replay:
 
     # One commit
 
-    def _unlike(self, one: Committed, outcomes: Iterable[Outcome], scratch: Ledger) -> tuple[Unlike, ...]:
-        """What differs, in topological order."""
-        outcomes, found = list(outcomes), []
+    def _unlike(self, one: Committed, outcomes: tuple[Outcome, ...], scratch: Ledger) -> tuple[Unlike, ...]:
+        """What differs, in topological order. The outcomes are those of its last tick: the outbox of commits that are
+        kept as one is that of the last."""
+        found: list[Unlike] = []
         for step in self.topology.steps:
             if isinstance(step, Sink):
                 found += self._of_outbox(one.commit, step.name, outcomes, scratch.store)
@@ -121,7 +127,7 @@ class Replay:
                 found += self._of_state(one, step.name, outcomes, scratch)
         return tuple(found)
 
-    def _of_state(self, one: Committed, step: str, outcomes: list[Outcome], scratch: Ledger) -> list[Unlike]:
+    def _of_state(self, one: Committed, step: str, outcomes: tuple[Outcome, ...], scratch: Ledger) -> list[Unlike]:
         shape, commit = scratch.head.steps[step], one.commit
         if step not in shape.tables:
             return []
@@ -143,7 +149,7 @@ class Replay:
         first = compared.examples[0]
         return [Unlike(commit.commit, step, "state", compared.different, _whole(first, True), _whole(first, False))]
 
-    def _of_outbox(self, commit: Commit, sink: str, outcomes: list[Outcome], store: Store) -> list[Unlike]:
+    def _of_outbox(self, commit: Commit, sink: str, outcomes: tuple[Outcome, ...], store: Store) -> list[Unlike]:
         called = self._called(sink, commit)
         files = commit.outbox.get(called, ())
         if called in commit.whole or not all(map(self._is_there, files)):

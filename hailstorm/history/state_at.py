@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pyspark.sql import SparkSession
 
 from hailstorm.errors import LedgerError
+from hailstorm.history.changed_code import changed_code
 from hailstorm.history.committed import is_cut_known, ticks_to
 from hailstorm.history.cut import depends_on_cut
 from hailstorm.history.moments import Moment
@@ -24,9 +25,16 @@ from hailstorm.topology.topology import Topology
 
 @contextlib.contextmanager
 def state_at(
-    topology: Topology, spark: SparkSession, ledger: Ledger, moment: Moment, step: str, tell: Tell = silent
+    topology: Topology,
+    spark: SparkSession,
+    ledger: Ledger,
+    moment: Moment,
+    step: str,
+    tell: Tell = silent,
+    remarks: Tell = silent,
 ) -> Iterator[State]:
-    """A step's state at a moment, to be read before the block ends. `topology` has its paths resolved.
+    """A step's state at a moment, to be read before the block ends. `topology` has its paths resolved. `remarks` hears
+    what a person must know of the answer.
 
     Raises LedgerError when the step has no state there, or when the state depends on where ticks were cut and that is
     not known any more.
@@ -48,5 +56,7 @@ def state_at(
             f"what '{step}' was {when} depends on where ticks were cut: {why}",
             hint=f"That is known for a day. The nearest moments that are kept: {nearest}.",
         )
+    if remark := changed_code(topology, part, ledger, base):
+        remarks(remark)
     with rerun(spark, part, ledger, base, ticks_to(ledger, moment), tell) as scratch:
         yield State(scratch, scratch.head, step)

@@ -30,6 +30,7 @@ from hailstorm.engine.ticks.attempts import Attempts
 from hailstorm.engine.ticks.logs import Logs
 from hailstorm.errors import LedgerError, WordError, suggestion
 from hailstorm.history.beginning import live_before
+from hailstorm.history.changed_code import changed_code
 from hailstorm.history.committed import Committed, committed_between
 from hailstorm.history.rerun import Rerun, Tell, silent
 from hailstorm.history.scratch import scratch_ledger
@@ -139,9 +140,12 @@ class Tracer:
                 events = tuple(self._events(outcome, before, open_store(place.address), shown))
         if not outcome.rows:
             raise _no_record(record, "its log has removed it, or never had one at this offset")
-        at = None if before.commit is None else datetime.fromtimestamp(before.now / 1_000_000, UTC)
-        number = None if before.commit is None else before.commit.commit
-        return Trace(record, number, at, outcome.late, events, before.note)
+        if before.commit is None:
+            return Trace(record, None, None, outcome.late, events, before.note)
+        at = datetime.fromtimestamp(before.now / 1_000_000, UTC)
+        then = live_before(self.ledger, before.commit)
+        notes = (before.note, changed_code(self.topology, self.topology, self.ledger, then))
+        return Trace(record, before.commit.commit, at, outcome.late, events, "\n".join(filter(None, notes)))
 
     def _plan(self, taps: tuple[str, ...]) -> Plan:
         if taps not in self._plans:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 
 import hailstorm as hs
+from hailstorm.history import replay
+from hailstorm.history.committed import Committed, tick_of
 from hailstorm.history.replay import Replay
+from hailstorm.ledger.squashing import squashed
 from hailstorm.testing import Driver
 from tests.spark.time_machine import everything, feed
 
@@ -21,6 +25,21 @@ def test_ticks_of_every_kind_of_step_give_the_same_again(spark: SparkSession) ->
         assert found.commits > 6
         assert found.outboxes > 6
         assert not found.left_out
+
+
+def test_commits_that_are_kept_as_one_have_the_outbox_of_the_last(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Driver(everything(), spark) as driver:
+        feed(driver, random.Random(23), 3)
+        ledger = driver.ledger
+        *before, last = (one for one in ledger.commits() if one.reason == "tick" and one.outbox)
+        commits = [one for one in ledger.commits() if before[-1].commit <= one.commit <= last.commit]
+        together = Committed(squashed(commits).commit, tuple(tick_of(one) for one in commits))
+        monkeypatch.setattr(replay, "committed_between", lambda *_: iter([together]))
+        found = Replay(spark, driver.topology, ledger).run(ledger.at(commits[0].commit - 1), last.commit)
+        assert len(commits) > 1 and found.outboxes == sum(map(len, last.outbox.values()))
+        assert found.unlike == ()
 
 
 def dice(storm: hs.Topology) -> None:

@@ -166,6 +166,10 @@ def test_what_was_thinned_out_is_had_again_as_long_as_its_ticks_are_known(
     assert "depends on where ticks were cut" in audited.skipped
     (audited,) = Audit(spark, driver.topology, ledger, ledger.newest()).run(["counts"])
     assert not audited.comparison.different
+    replayed = Replay(spark, driver.topology, ledger).run(ledger.at(min(kept)), max(kept))
+    assert not replayed.unlike
+    left_out = [number for number in kept for one in replayed.left_out if one.startswith(f"commit {number} stands for")]
+    assert sorted(left_out) == [one.commit for one in ledger.commits(min(kept)) if one.first]
 
 
 def test_moments_inside_of_the_first_commit_that_is_kept_are_had_again(

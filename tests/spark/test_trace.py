@@ -13,10 +13,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 import hailstorm as hs
+from hailstorm.clock.clock import Clock
 from hailstorm.errors import HailstormError
 from hailstorm.history import looking_back
 from hailstorm.history.makers import Makers
+from hailstorm.history.moments import moment_of
 from hailstorm.history.picture import mermaid, tree
+from hailstorm.history.state_at import state_at
 from hailstorm.history.trace import Record, Tracer
 from hailstorm.ledger.stores.store import read_table
 from hailstorm.testing import Driver
@@ -51,13 +54,13 @@ def test_the_traces_of_all_records_together_are_the_state(spark: SparkSession) -
         assert refused == len(driver.errors())
 
 
-def words() -> hs.Topology:
+def words(loud: bool = False) -> hs.Topology:
     storm = hs.Topology("words")
     lines = storm.spout("lines", hs.Log("lines"), schema="text STRING")
 
     @lines.bolt(returns="word STRING")
     def split(line: hs.Row) -> list[dict[str, str]]:
-        return [{"word": word} for word in line.text.split()]
+        return [{"word": word.upper() if loud else word} for word in line.text.split()]
 
     counts = split.fold("counts", by="word", n=hs.count())
     counts.where("many", "n > 1").sink("board", hs.Console())
@@ -127,6 +130,22 @@ def test_a_record_is_traced_in_the_commit_that_read_it_after_rewinds_back_and_fo
         assert traced(2)[0] == again, "it was read again"
         driver.rewind(last)
         assert [traced(offset) for offset in range(3)] == expected, "that is undone"
+
+
+def test_that_the_code_has_changed_since_is_said(spark: SparkSession) -> None:
+    with Driver(words(), spark) as driver:
+        driver.feed("lines", [{"text": "hail"}, {"text": "hail"}])
+        driver.advance()
+        old, (_, commit) = untapped(driver), driver.ledger.commits()
+        inside = moment_of(driver.ledger, Clock({"lines": {0: 1}}))
+        driver.restart(words(loud=True))
+        new, remarks = untapped(driver), list[str]()
+        for topology, word in ((old, "hail"), (new, "HAIL")):
+            trace = Tracer(spark, topology, driver.ledger).trace(Record("lines", 0, 0))
+            with state_at(topology, spark, driver.ledger, inside, "counts", remarks=remarks.append) as state:
+                assert state.arrow().to_pylist() == [{"word": word, "n": 1}]
+        said = f"with the code of now: step split has changed since commit {commit.commit - 1}"
+        assert (trace.note, remarks) == (said, [said])
 
 
 @pytest.mark.parametrize("text", ["lines", "lines/0", "lines@3", "lines/x@3", "/0@1"])
