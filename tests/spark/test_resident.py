@@ -117,6 +117,7 @@ NEEDS: dict[str, tuple[Callable[[Any], object], str]] = {
     "monoid": (lambda rows: rows.fold("s", by="a", n=hs.count(), d=hs.count_distinct("b")), "the monoid of 'd'"),
     "input": (lambda rows: rows.fold("s", by="a", n=hs.sum("length(a)")), "length(a)"),
     "float": (lambda rows: rows.fold("s", by="a", n=hs.max("x")), "the monoid of 'n'"),
+    "keyed": (lambda rows: rows.distinct("s", by="x", within="1 hour").fold("f", n=hs.count()), "the type of 'x'"),
     "top": (lambda rows: rows.fold("f", by="a", n=hs.sum("b")).top("s", 2, by="n / 2"), "n / 2"),
     "table": (lambda rows: rows.fold("f", by="a", n=hs.count()).where("s", "upper(a) = 'U'"), "upper(a) = 'U'"),
 }

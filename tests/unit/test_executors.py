@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import msgspec
 import pytest
 
 import hailstorm as hs
-from hailstorm.engine.spark.executors import Look, Seen, _refused, own_packages
+from hailstorm.engine.spark import executors as module
+from hailstorm.engine.spark.executors import Look, Seen, _refused, await_executors, own_packages
 from hailstorm.engine.spark.session import _own_address
 
 WELL = Seen("far", "/place/1", "3.11.7", {"hailstorm": "1", "pyarrow": "26"}, 100.0, "", {})
@@ -61,6 +63,21 @@ def test_a_look_finds_packages_ledger_and_logs(tmp_path: Path) -> None:
 )
 def test_python_that_does_not_start_there_is_told_too(text: str, what: str) -> None:
     assert _refused(text).what.startswith(what)
+
+
+@pytest.mark.parametrize("is_dynamic", [False, True])
+def test_with_dynamic_allocation_executors_come_when_tasks_wait_for_them(
+    is_dynamic: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark = MagicMock()
+    spark.sparkContext.defaultParallelism = 2
+    spark.sparkContext.getConf().get = lambda name, otherwise: str(is_dynamic).lower()
+    submit = spark.range.return_value._jdf.queryExecution.return_value.toRdd.return_value.toJavaRDD().countAsync
+    monkeypatch.setattr(module, "executors", lambda spark: 2 if submit.called or not is_dynamic else 0)
+    monkeypatch.setattr(module, "SECONDS_TO_COME", 5.0)
+    monkeypatch.setattr(module, "_SETTLED_SECONDS", 0.1)
+    assert await_executors(spark) == 2
+    assert submit.called == submit.return_value.cancel.called == is_dynamic
 
 
 def test_executors_dial_the_address_by_which_the_master_is_reached() -> None:

@@ -6,11 +6,12 @@ import socket
 import threading
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
 from hailstorm.engine.resident.messages import Beat, Done, Failed, Here, as_word, encoded
-from hailstorm.engine.resident.resident import Resident, Unfinished
+from hailstorm.engine.resident.resident import Refused, Resident, Unfinished, start_resident
 from hailstorm.engine.resident.wire import LARGEST_FRAME, Wire
 from hailstorm.engine.stages.failure import StageFailed
 from hailstorm.engine.stages.order import Order, Report
@@ -69,6 +70,15 @@ def test_one_that_another_thread_lets_go_says_why_at_once(ends: tuple[Resident, 
     assert resident.lost == "Spark needs its slot"
     with pytest.raises(Unfinished, match="needs its slot"):
         resident.run("pass#1", ORDER)
+
+
+@pytest.mark.parametrize("setting", ["spark.network.crypto.enabled", "spark.ssl.enabled", "spark.ssl.rpc.enabled"])
+def test_nothing_goes_over_a_network_in_the_clear_where_encryption_is_wanted(setting: str) -> None:
+    spark = MagicMock()
+    spark.sparkContext.master = "spark://far:7077"
+    spark.sparkContext.getConf().get = lambda name, otherwise: "true" if name == setting else otherwise
+    with pytest.raises(Refused, match=f"not encrypted, and {setting}"):
+        start_resident(spark, {}, lambda: True)
 
 
 def test_an_error_of_ours_is_the_same_error_here_and_the_worker_stays(ends: tuple[Resident, Wire]) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from hailstorm.engine.resident import keeper as keepers
 from hailstorm.engine.resident.keeper import Keeper
+from hailstorm.engine.resident.resident import Refused
 
 
 @dataclass
@@ -102,6 +103,24 @@ def test_on_a_cluster_a_worker_gives_the_last_slot_back_also_while_a_tick_waits_
     keeper.resident_for(plan)
     assert told == ["the resident worker is lost: Spark needs its slot"]
     keeper.stop()
+
+
+def test_where_none_will_ever_start_none_is_tried_again_and_the_reason_is_told_once(
+    spark: Spark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = []
+
+    def refuse(*_: object) -> None:
+        tries.append(1)
+        raise Refused("its connection is not encrypted")
+
+    monkeypatch.setattr(keepers, "start_resident", refuse)
+    told: list[str] = []
+    keeper, plan = kept(spark, told), Plan("a")
+    for _ in range(5):
+        assert keeper.resident_for(plan, wait=True) is None
+    assert len(tries) == len(told) == 1
+    assert "not encrypted" in told[0]
 
 
 def test_a_plan_that_needs_the_jvm_gets_none(spark: Spark) -> None:

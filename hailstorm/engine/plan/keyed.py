@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 
 from hailstorm.columns import HASH, quoted
 from hailstorm.engine.plan.flow import Flow
+from hailstorm.engine.plan.needs import of_keys
 from hailstorm.engine.plan.ranges import owned
 from hailstorm.engine.stages.deposit import RefuseNullKeys
 from hailstorm.engine.stages.due import AlsoDue, ReadDue
@@ -48,9 +49,11 @@ class KeyedFlow:
     def _hashed(self, flow: Flow) -> Flow:
         """With the hash of the key: Spark's, or the same in the pass that holds the rows."""
         schema = pa.schema([field for field in flow.schema if field.name != HASH])
-        if self.tasks == 1 and all(can_hash(schema.field(name).type) for name in self.key):
+        unknown = [name for name in self.key if not can_hash(schema.field(name).type)]
+        if self.tasks == 1 and not unknown:
             if HASH in flow.schema.names:  # of a table, by its own key
                 flow = flow.then(Prune(tuple(schema.names)), schema)
             return flow.then(HashGroups(self.key), pa.schema([*schema, (HASH, pa.int64())]))
         df = flow.dataframe().drop(HASH)
-        return flow.over(df.withColumn(HASH, F.xxhash64(*map(quoted, self.key))))
+        hashed = flow.over(df.withColumn(HASH, F.xxhash64(*map(quoted, self.key))))
+        return hashed.needing(of_keys(self.step, unknown)) if unknown else hashed

@@ -20,7 +20,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from hailstorm.engine.plan.plan import Plan
-from hailstorm.engine.resident.resident import Resident, start_resident
+from hailstorm.engine.resident.resident import Refused, Resident, start_resident
 from hailstorm.engine.spark.session import has_a_slot_for_a_resident, is_on_this_machine
 
 _LONG_LIFE = 100  # ticks: a worker that has run so many was no failure
@@ -53,6 +53,7 @@ class Keeper:
         self._short_lives = 0
         self._not_before = 0.0
         self._failure = ""  # why the last one did not start
+        self._is_refused = False  # whether none ever will
         self._stopped = threading.Event()
 
     def resident_for(self, plan: Plan, wait: bool = False) -> Resident | None:
@@ -64,7 +65,8 @@ class Keeper:
         with self._changing:
             self._note(plan)
             self._look()
-            if self._ready is None and self._starting is None and (wait or time.monotonic() >= self._not_before):
+            may_start = not self._is_refused and (wait or time.monotonic() >= self._not_before)
+            if self._ready is None and self._starting is None and may_start:
                 self._starting = threading.Thread(target=self._start, args=(plan,), name="resident", daemon=True)
                 self._starting.start()
             starting = self._starting
@@ -124,7 +126,7 @@ class Keeper:
         try:
             started = start_resident(self._spark, plan.passes, lambda: self._wants(plan))
         except Exception as error:  # whatever it is: ticks go on as prepared
-            why = str(error)
+            why, self._is_refused = str(error), isinstance(error, Refused)
         with self._changing:
             self._starting = None
             if not self._wants(plan):

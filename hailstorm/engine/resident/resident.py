@@ -46,6 +46,12 @@ _LOOK_SECONDS = 0.2  # between looks at a job whose worker has not dialled yet
 _SECONDS_TO_LEAVE = 2.0  # until Spark is told to end it
 _LONGEST_SOCKET = 100  # bytes in the name of a file that is a socket
 _POOL = "hailstorm-resident"
+_ENCRYPTING = (
+    "spark.network.crypto.enabled",
+    "spark.ssl.enabled",
+    "spark.ssl.rpc.enabled",
+    "spark.authenticate.enableSaslEncryption",
+)
 
 
 class Unfinished(TransientRunError):
@@ -53,6 +59,10 @@ class Unfinished(TransientRunError):
 
     def __init__(self, why: str) -> None:
         super().__init__(31, f"the resident worker did not finish a tick: {why}")
+
+
+class Refused(Unfinished):
+    """None will ever start in this session."""
 
 
 class Resident:
@@ -165,6 +175,8 @@ def start_resident(spark: SparkSession, passes: Mapping[str, Pass], wanted: Call
 
     Raises Unfinished when none comes, or when it is `wanted` no more; and what Spark says when it refuses.
     """
+    if (setting := _encryption_wanted(spark)) is not None and not is_on_this_machine(spark):
+        raise Refused(f"its connection to the driver is not encrypted, and {setting} asks for that")
     if not has_a_slot_for_a_resident(spark):
         raise Unfinished("Spark has no slot for it beside those of ticks")
     secret = secrets.token_bytes(32)
@@ -181,6 +193,13 @@ def start_resident(spark: SparkSession, passes: Mapping[str, Pass], wanted: Call
                     wire.close()
     job.end()
     raise Unfinished("it did not start")
+
+
+def _encryption_wanted(spark: SparkSession) -> str | None:
+    """The setting by which whoever runs this has asked for it, if there is one. The wire is plain TCP: who listens
+    would read rows, and who can cut in after the greeting could write some."""
+    conf = spark.sparkContext.getConf()
+    return next((name for name in _ENCRYPTING if conf.get(name, "false") == "true"), None)
 
 
 def _greeted(wire: Wire, secret: bytes) -> int:

@@ -12,6 +12,7 @@ import re
 import socket
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
@@ -117,18 +118,34 @@ def executors(spark: SparkSession) -> int:
 def await_executors(spark: SparkSession) -> int:
     """Wait until executors have come, and no more do. How many there are."""
     deadline, count, since = time.monotonic() + SECONDS_TO_COME, 0, time.monotonic()
-    while not count or time.monotonic() - since < _SETTLED_SECONDS:
-        if time.monotonic() > deadline:
-            raise UsageError(
-                71,
-                f"no executor came in {SECONDS_TO_COME:.0f} s from {spark.sparkContext.master}",
-                hint="Are its workers up, with memory and cores to spare (--conf spark.executor.memory=1g)?\n"
-                "Can they reach this machine? They dial --conf spark.driver.host=ADDRESS and spark.driver.port=PORT.",
-            )
-        if (now := executors(spark)) != count:
-            count, since = now, time.monotonic()
-        time.sleep(0.1)
+    with _tasks_that_need_executors(spark):
+        while not count or time.monotonic() - since < _SETTLED_SECONDS:
+            if time.monotonic() > deadline:
+                raise UsageError(
+                    71,
+                    f"no executor came in {SECONDS_TO_COME:.0f} s from {spark.sparkContext.master}",
+                    hint="Are its workers up, with memory and cores to spare (--conf spark.executor.memory=1g)?\n"
+                    "Can they reach this machine? They dial --conf spark.driver.host=ADDRESS and "
+                    "spark.driver.port=PORT.",
+                )
+            if (now := executors(spark)) != count:
+                count, since = now, time.monotonic()
+            time.sleep(0.1)
     return count
+
+
+@contextmanager
+def _tasks_that_need_executors(spark: SparkSession) -> Iterator[None]:
+    """With dynamic allocation executors come when tasks wait for them: so meanwhile some do, and do nothing else."""
+    if spark.sparkContext.getConf().get("spark.dynamicAllocation.enabled", "false") != "true":
+        yield
+        return
+    tasks = _tasks(spark)
+    job = spark.range(0, tasks, 1, tasks)._jdf.queryExecution().toRdd().toJavaRDD().countAsync()
+    try:
+        yield
+    finally:
+        job.cancel(True)
 
 
 def look_at_executors(spark: SparkSession, ledger: str | None, logs: Mapping[str, Source]) -> dict[str, list[str]]:
@@ -162,12 +179,17 @@ def require_executors(spark: SparkSession, ledger: str, logs: Mapping[str, Sourc
 
 
 def _asked(spark: SparkSession, look: Look) -> list[Seen]:
-    tasks = max(2, 2 * spark.sparkContext.defaultParallelism)
+    tasks = _tasks(spark)
     try:
         rows = spark.range(0, tasks, 1, tasks).mapInArrow(look, "seen BINARY").collect()
     except (PySparkException, Py4JJavaError) as error:
         raise _refused(str(error)) from error
     return [msgspec.json.decode(bytes(row.seen), type=Seen) for row in rows]
+
+
+def _tasks(spark: SparkSession) -> int:
+    """So many that every executor gets one."""
+    return max(2, 2 * int(spark.sparkContext.defaultParallelism))
 
 
 def _refused(text: str) -> UsageError:
