@@ -28,6 +28,10 @@ KEY_HASH = "_key_hash"  # of an agenda's entry: the hash of the key that is due,
 # Of windowed folds: part of the key, and public.
 WINDOW_START, WINDOW_END = "window_start", "window_end"
 
+# Of folds, on the way to their state. In front of a column's name: its state, that of before, and its value before.
+STATE, PRIOR, OLD_VALUE = "_state_", "_prior_", "_old_"
+FOUND, MEMBERS = "_found", "_members"  # whether the key had a state, and how many rows it has, of a table
+
 PANE = "_pane"  # of sliding windows: what the clocks show when a pane begins, in microseconds
 
 INNER = "_inner_"  # of windows of windows: what the columns of the inner ones are called meanwhile

@@ -15,6 +15,7 @@ import pyarrow as pa
 from hailstorm.algebra import lifts, vector
 from hailstorm.algebra.monoid import ArrowPieces, OfOne, Pieces, SqlMonoid, TypeRefused
 from hailstorm.algebra.types import FLOATS, check_expression, is_flat, is_orderable, same_bits
+from hailstorm.columns import EVENT_TIME, OFFSET, PARTITION, SPOUT
 
 _TAKES = "types that can be ordered: no MAP, VARIANT or calendar INTERVAL, and no collated STRING"
 
@@ -96,13 +97,13 @@ def _recency(
             raise TypeRefused(word, type_, _TAKES)
     value_type, by_type = types[0], types[1] if by is not None else "timestamp"
     row = (
-        f"named_struct('by', {by or '_time'}, '_spout', cast(_spout as string), '_partition', cast(_partition as int), "
-        f"'_offset', cast(_offset as bigint), 'value', {of})"
+        f"named_struct('by', {by or EVENT_TIME}, '{SPOUT}', cast({SPOUT} as string), "
+        f"'{PARTITION}', cast({PARTITION} as int), '{OFFSET}', cast({OFFSET} as bigint), 'value', {of})"
     )
     # Without `by`, a row without event time is no reason to drop it: its place in the log still orders it.
     known = f" filter (where ({by}) is not null)" if by is not None else ""
     return Pieces(
-        state_type=f"struct<by:{by_type},_spout:string,_partition:int,_offset:bigint,value:{value_type}>",
+        state_type=f"struct<by:{by_type},{SPOUT}:string,{PARTITION}:int,{OFFSET}:bigint,value:{value_type}>",
         value_type=value_type,
         lift=f"{lift}({row}){known}",
         merge=f"{merge}({{a}}, {{b}})",

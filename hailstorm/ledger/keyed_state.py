@@ -10,7 +10,7 @@ A step may have several tables of state, each a `Layout` with a name of its own:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from hailstorm.columns import BUCKET, DELETED, EVENT_TIME, HASH, HIDDEN, KIND, OLD, PANE, UPDATED, WINDOW_START
 from hailstorm.ledger.cache import OpenRun
 from hailstorm.ledger.commit import Run
+from hailstorm.ledger.compaction import hash_ranges
 from hailstorm.ledger.equality import equal_values, one_chunk
 from hailstorm.ledger.lookup import Matches, Members, all_members, look_up, numbered_members, range_of
 from hailstorm.ledger.runs import buckets_of, hashes_of, is_sorted, merge_runs, sort_by_hash
@@ -106,8 +107,14 @@ class KeyedState:
         found = [rows for run in self._between(after + 1, until) if (rows := range_of(run, after, until)).num_rows]
         return merge_runs(found, self._layout.key, drop_deleted=True) if found else None
 
+    def pieces(self) -> Iterator[pa.Table]:
+        """Every live row, a range of hashes at a time: for whoever has to see all of a state that may be large."""
+        opened = [self._open_run(self._layout.table, run) for run in self._runs]
+        for tables in hash_ranges(opened) if opened else ():
+            yield merge_runs(tables, self._layout.key, drop_deleted=True)
+
     def everything(self, also: Sequence[pa.Table] = ()) -> pa.Table | None:
-        """Every live row. For states that are small by nature, and for whoever has to see all of one.
+        """Every live row. For states that are small by nature.
 
         Rows of `also`, sorted by hash, count as newer.
         """

@@ -16,12 +16,10 @@ from hailstorm.algebra.known import native_monoid
 from hailstorm.clock.panes import Panes
 from hailstorm.clock.watermark import BEGINNING
 from hailstorm.clock.windows import Windows
-from hailstorm.columns import PANE, TIME, WINDOW_END, WINDOW_START
+from hailstorm.columns import PANE, STATE, TIME, WINDOW_END, WINDOW_START
 from hailstorm.ledger.arrays import integers, numbers
 from hailstorm.ledger.commit import PanesShape
 from hailstorm.ledger.runs import key_numbers
-
-_STATE = "_state_"
 
 
 def open_windows(rows: pa.Table, by: Sequence[str], shape: PanesShape, watermark: int | None) -> pa.Table:
@@ -52,7 +50,7 @@ def open_windows(rows: pa.Table, by: Sequence[str], shape: PanesShape, watermark
 
 
 def _states(rows: pa.Table, name: str) -> pa.Array:
-    column = rows.column(_STATE + name)
+    column = rows.column(STATE + name)
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 

@@ -17,6 +17,7 @@ from hypothesis import Phase
 from hypothesis import strategies as st
 
 from hailstorm.algebra.monoid import Pieces, SqlMonoid, TypeRefused
+from hailstorm.columns import EVENT_TIME, OFFSET, PARTITION, SPOUT, TICK
 from hailstorm.testing.inputs import canonical, values
 from hailstorm.testing.laws import Broken, Cut, law_error, same, search
 
@@ -103,12 +104,12 @@ def _lifted(spark: SparkSession, pieces: Pieces, types: tuple[str, ...], found: 
                 hidden = ("laws", 0, offset, _START + timedelta(seconds=offset // 2))
                 rows += [(example, tick, *row, *hidden), (example, _WHOLE, *row, *hidden)]
                 offset += 1
-    columns = ", ".join(["_example int, _tick int", *(f"_{i} {type_}" for i, type_ in enumerate(types))])
-    schema = f"{columns}, _spout string, _partition int, _offset bigint, _time timestamp"
-    lifted = spark.createDataFrame(rows, schema).groupBy("_example", "_tick").agg(expr(pieces.lift).alias("state"))
+    columns = ", ".join([f"_example int, {TICK} int", *(f"_{i} {type_}" for i, type_ in enumerate(types))])
+    schema = f"{columns}, {SPOUT} string, {PARTITION} int, {OFFSET} bigint, {EVENT_TIME} timestamp"
+    lifted = spark.createDataFrame(rows, schema).groupBy("_example", TICK).agg(expr(pieces.lift).alias("state"))
     ticks = {"a": 0, "b": 1, "c": 2, "whole": _WHOLE}
     wide = lifted.groupBy("_example").agg(
-        *(expr(f"any_value(state) filter (where _tick = {tick})").alias(name) for name, tick in ticks.items())
+        *(expr(f"any_value(state) filter (where {TICK} = {tick})").alias(name) for name, tick in ticks.items())
     )
     everyone = spark.range(len(found)).selectExpr("cast(id as int) as _example")  # an example may have no rows at all
     return everyone.join(wide, "_example", "left").orderBy("_example").toArrow()

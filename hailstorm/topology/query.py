@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from hailstorm.columns import quoted, shown
+from hailstorm.columns import KIND, OLD, quoted, shown
 from hailstorm.errors import Location, TopologyError
 from hailstorm.topology import checks, mistakes
 from hailstorm.topology.schema import Column, Schema
@@ -189,7 +189,7 @@ def _change(table: Step) -> tuple[Column, ...]:
     values = [column for column in table.schema if column.name not in table.key]
     known = values and all(column.type for column in values)
     old = f"struct<{','.join(f'{shown(column.name)}:{column.type}' for column in values)}>" if known else None
-    return (Column("_kind", "string"), Column("_old", old))
+    return (Column(KIND, "string"), Column(OLD, old))
 
 
 def _of_inner_queries(select: exp.Select) -> set[int]:

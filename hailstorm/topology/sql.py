@@ -13,7 +13,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import ParseError, TokenError
 
-from hailstorm.columns import quoted
+from hailstorm.columns import EVENT_TIME, OFFSET, PARTITION, SPOUT, quoted
 from hailstorm.errors import Location, TopologyError
 from hailstorm.topology import mistakes
 from hailstorm.topology.schema import Column, Schema
@@ -31,10 +31,10 @@ from hailstorm.topology.step import Step
 # What a row of a stream carries beside its columns; SQL on streams may read it.
 HIDDEN = Schema(
     (
-        Column("_time", "timestamp"),
-        Column("_spout", "string"),
-        Column("_partition", "int"),
-        Column("_offset", "bigint"),
+        Column(EVENT_TIME, "timestamp"),
+        Column(SPOUT, "string"),
+        Column(PARTITION, "int"),
+        Column(OFFSET, "bigint"),
     )
 )
 # Aggregates of Spark that sqlglot does not know as such.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import get_type_hints
 import pytest
 
 import hailstorm as hs
+from hailstorm import columns
 from hailstorm.topology.settings import SettingKeywords, Settings
 
 PACKAGE = Path(hs.__file__).parent
@@ -126,6 +128,20 @@ def test_nothing_but_stores_and_the_cache_knows_paths_of_ledger_files() -> None:
     allowed = {"cache.py", "ledger.py", "reader.py"}
     ledger = [m for m in MODULES if part_of(m) == "ledger" and "stores" not in m.parts and m.name not in allowed]
     assert not [module for module in ledger if "pathlib.Path" in imports_of(module)]
+
+
+HIDDEN_NAMES = {
+    name for name in vars(columns).values() if isinstance(name, str) and re.fullmatch(r"_[a-z][a-z_]*", name)
+}
+
+
+@pytest.mark.parametrize(
+    "module", [m for m in MODULES if part_of(m) != "columns"], ids=lambda m: str(m.relative_to(PACKAGE))
+)
+def test_hidden_names_of_columns_are_in_one_place(module: Path) -> None:
+    """Elsewhere the names of columns.py are used, in SQL texts too: a name that is written twice is changed once."""
+    texts = [node.value for node in ast.walk(ast.parse(module.read_text())) if isinstance(node, ast.Constant)]
+    assert not HIDDEN_NAMES.intersection(text for text in texts if isinstance(text, str))
 
 
 @pytest.mark.parametrize("kind", ["Distinct", "Ordered"])

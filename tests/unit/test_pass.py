@@ -7,13 +7,20 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
-from hailstorm.engine.stages import chain
+from hailstorm.columns import HASH, HIDDEN, KIND, TIME
+from hailstorm.engine.stages import chain, deposit
 from hailstorm.engine.stages.chain import Batches, Line, Pass, Shelf, Stage, Task, run_stages
-from hailstorm.engine.stages.deposit import GiveErrors, Outlet
+from hailstorm.engine.stages.deposit import Deliver, GiveErrors, Outlet
 from hailstorm.engine.stages.order import Order, Report
+from hailstorm.engine.stages.rows import ReadWhole
+from hailstorm.ledger import compaction
+from hailstorm.ledger.keyed_state import Layout
+from hailstorm.ledger.stores.store import read_table
+from tests.unit.stage_ticks import Ticks
 
 ROWS = pa.record_batch({"n": [1, 2, 3]})
 
@@ -175,3 +182,28 @@ def test_letters_that_are_read_as_a_stream_are_handed_on_in_pieces(
     assert read["offset"].to_pylist() == list(range(35))
     assert [file.rows for file in task.report.outbox["sink"]] == [10, 10, 10, 5]
     assert [file.rows for file in task.report.letters] == [10, 10, 10, 5]
+
+
+def test_a_large_table_is_read_and_sent_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compaction, "LARGEST_RUN", 100)
+    monkeypatch.setattr(deposit, "_MOST_BYTES", 2_000)
+    layout = Layout("counts", ("k",))
+    ticks = Ticks(tmp_path, (), (layout,), ())
+    numbers = np.arange(1_000)
+    for times in (1, 2):
+        task = ticks._task(None, 0)
+        some = numbers if times == 1 else numbers[::2]
+        hashes = pa.array(some * 2**50 - 2**58)
+        columns = {"k": pa.array(some), HASH: hashes, "n": pa.array(some * times)}
+        task.state(layout).write(columns, pa.repeat(pa.scalar(times, TIME), len(some)))
+        ticks.seq += 1
+        ticks.runs = {"counts": (*ticks.runs.get("counts", ()), *task.report.runs["counts"])}
+    schema = pa.schema([("k", pa.int64()), ("n", pa.int64()), (KIND, pa.string()), *HIDDEN, (HASH, pa.int64())])
+    task = ticks._task(None, 0)
+    stages = (ReadWhole(layout, schema, ""), Deliver("counts", ("sink",)))
+    sizes = [batch.num_rows for batch in run_stages(stages, iter([pa.record_batch({"id": [0]})]), task)]
+    assert max(sizes) <= 250, "the two layers of a range"
+    files = task.report.outbox["sink"]
+    assert len(files) > 3
+    rows = [row for file in files for row in read_table(task.store, file.path).to_pylist()]
+    assert sorted((row["k"], row["n"]) for row in rows) == [(n, n * (2 - n % 2)) for n in range(1_000)]

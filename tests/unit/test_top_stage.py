@@ -11,8 +11,12 @@ import pyarrow as pa
 import pytest
 
 from hailstorm.columns import TIME
+from hailstorm.engine.stages.chain import run_stages
 from hailstorm.engine.stages.ranking import BY
-from hailstorm.engine.stages.top import KeepTop
+from hailstorm.engine.stages.top import WHOLE, KeepTop
+from hailstorm.ledger.runs import run_name
+from hailstorm.ledger.stores import open_store
+from hailstorm.ledger.stores.store import read_table
 from tests.length import seeds
 from tests.unit.stage_ticks import Row, Ticks
 
@@ -103,3 +107,21 @@ def test_a_top_equals_plain_python(tmp_path: Path, seed: int) -> None:
         if chance.random() < 0.1:
             ticks.compact()
     assert refills
+
+
+@pytest.mark.parametrize("keys", [40, 60, 5_000])
+def test_a_table_that_comes_in_pieces_fills_the_same_top(tmp_path: Path, keys: int) -> None:
+    stage = replace(TOP, refilling=True)
+    ticks = Ticks(tmp_path, (stage,), (TOP.layout,), ("top",))
+    chance = random.Random(keys)
+    table: dict[str, float | None] = {f"{key:05}": float(chance.randrange(99)) for key in range(keys)}
+    rows = pa.Table.from_pylist([change(key, value, "insert", 1) for key, value in table.items()], CHANGES)
+    task = ticks._task(None, 0)
+    for _ in run_stages((stage,), iter(rows.to_batches(max_chunksize=70)), task):
+        pass
+    shown = [row for batch in task.shelf.rows["top"] for row in batch.to_pylist()]
+    assert [(row["k"], row["x"]) for row in sorted(shown, key=lambda row: row["rank"])] == in_order(table)[:N]
+    (run,) = task.report.runs["top"]
+    buffer = read_table(open_store(tmp_path), run_name("top", run.id))
+    assert buffer.num_rows == min(keys, 2 * N + 50)
+    assert set(buffer[WHOLE].to_pylist()) == {keys == 40}

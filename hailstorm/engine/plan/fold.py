@@ -21,7 +21,25 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import StructField
 
 from hailstorm.algebra.monoid import AnyMonoid, ArrowLift, Monoid, Pieces, SqlMonoid, TypeRefused
-from hailstorm.columns import HASH, HIDDEN, SIGN, TIME, quoted, struct_of
+from hailstorm.columns import (
+    EVENT_TIME,
+    FOUND,
+    HASH,
+    HIDDEN,
+    KIND,
+    MEMBERS,
+    OFFSET,
+    OLD,
+    OLD_VALUE,
+    PARTITION,
+    PRIOR,
+    SIGN,
+    SPOUT,
+    STATE,
+    TIME,
+    quoted,
+    struct_of,
+)
 from hailstorm.engine.plan.flow import Flow, Job, arrow_schema, type_text, why_not
 from hailstorm.engine.plan.needs import Need, of_keys, of_monoids
 from hailstorm.engine.plan.ranges import owned
@@ -32,7 +50,7 @@ from hailstorm.engine.stages.deposit import RefuseNullKeys
 from hailstorm.engine.stages.due import ReadDue
 from hailstorm.engine.stages.exchange import LeaveParts, ReadParts, part_names
 from hailstorm.engine.stages.expressions import Column, Expression, in_arrow
-from hailstorm.engine.stages.fold import FOUND, MEMBERS, OLD, PRIOR, STATE, Cell, FoldShape, LookUp, WriteFold
+from hailstorm.engine.stages.fold import Cell, FoldShape, LookUp, WriteFold
 from hailstorm.engine.stages.group import GroupRows, Lifted, can_reduce
 from hailstorm.engine.stages.members import LIVE, HashGroups, RecallTimes, ReplaceMembers, SignRows, inner_name
 from hailstorm.engine.stages.own import ORIGIN, OwnMerge, OwnPresent
@@ -152,7 +170,7 @@ class FoldPlan:
 
     def _aggregated(self, rows: DataFrame, bound: list[Bound]) -> DataFrame:
         lifts = [F.expr(self.lift(b.pieces)).alias(STATE + b.name) for b in bound]
-        extra = [F.max("_time").alias("_time"), *self.extra()]
+        extra = [F.max(EVENT_TIME).alias(EVENT_TIME), *self.extra()]
         if not self.step.key:
             # A global aggregate gives a row even when there is nothing to aggregate.
             counted = rows.agg(*lifts, *extra, F.count(F.lit(1)).alias("_rows")).where("_rows > 0").drop("_rows")
@@ -220,7 +238,7 @@ class FoldPlan:
         if computed:
             flow = flow.then(ComputeColumns(tuple(computed), tuple(computed.values())))
         states = [(STATE + b.name, b.cell.state_type) for b in bound]
-        schema = pa.schema([*self.keys.values(), *states, ("_time", TIME), (HASH, pa.int64())])
+        schema = pa.schema([*self.keys.values(), *states, (EVENT_TIME, TIME), (HASH, pa.int64())])
         return flow.then(GroupRows(self.step.key, tuple(lifts), self.weight, None if alone else schema), schema)
 
     def _why_not(self, bound: list[Bound]) -> tuple[Need, ...]:
@@ -266,11 +284,11 @@ class FoldPlan:
                 fields.append((PRIOR + b.name, b.cell.state_type))
             if b.cell.present is not None:
                 fields.append((b.name, b.cell.value_type))
-            fields.append((OLD + b.name, b.cell.value_type))
+            fields.append((OLD_VALUE + b.name, b.cell.value_type))
         if self.counts_members:
             fields.append((MEMBERS, pa.int64()))
         waiting = [(DUE, pa.bool_()), (CLOSED, pa.bool_())] if self.waiting is not None else []
-        return pa.schema([*fields, (FOUND, pa.bool_()), ("_time", TIME), *waiting])
+        return pa.schema([*fields, (FOUND, pa.bool_()), (EVENT_TIME, TIME), *waiting])
 
     def _rejects(self, rows: DataFrame) -> Job | None:
         if not self.step.key:
@@ -411,11 +429,8 @@ class TableFoldPlan(FoldPlan):
         columns = self.columns()
         flow = self.flow.over(hashed).named(f"{self.step.name}.members")
         fields = [flow.schema.field(name) for name in (*columns, HASH)]
-        df = flow.then(self._members_stage(), pa.schema([*fields, ("_time", TIME), (LIVE, pa.bool_())])).dataframe()
-        nothing = [
-            F.lit(None).cast(t).alias(n)
-            for n, t in (("_spout", "string"), ("_partition", "int"), ("_offset", "bigint"))
-        ]
+        df = flow.then(self._members_stage(), pa.schema([*fields, (EVENT_TIME, TIME), (LIVE, pa.bool_())])).dataframe()
+        nothing = [F.lit(None).cast(t).alias(n) for n, t in ((SPOUT, "string"), (PARTITION, "int"), (OFFSET, "bigint"))]
         return df.select("*", *nothing)
 
     def _rejects(self, rows: DataFrame) -> Job | None:
@@ -424,5 +439,5 @@ class TableFoldPlan(FoldPlan):
 
     def columns(self) -> tuple[str, ...]:
         """What a row to fold has."""
-        hidden = (*HIDDEN.names, HASH, "_kind", "_old", SIGN)
+        hidden = (*HIDDEN.names, HASH, KIND, OLD, SIGN)
         return tuple(name for name in self.flow.schema.names if name not in hidden)

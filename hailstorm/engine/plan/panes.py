@@ -8,10 +8,10 @@ import pyarrow as pa
 
 from hailstorm.algebra.monoid import SqlMonoid
 from hailstorm.clock.panes import Panes, can_share
-from hailstorm.columns import HASH, PANE, TIME
+from hailstorm.columns import EVENT_TIME, HASH, MEMBERS, PANE, STATE, TIME
 from hailstorm.engine.plan.flow import Flow, Job
 from hailstorm.engine.plan.fold import Bound, FoldPlan
-from hailstorm.engine.stages.fold import MEMBERS, STATE, FoldShape
+from hailstorm.engine.stages.fold import FoldShape
 from hailstorm.engine.stages.panes import JoinPanes
 from hailstorm.engine.stages.reduce import ReduceStates
 from hailstorm.engine.stages.waiting import DUE
@@ -75,7 +75,7 @@ class PanePlan(FoldPlan):
         stage = JoinPanes(self.waiting, self.panes, shape.cells, self.tasks == 1)
         states = [(STATE + b.name, b.cell.state_type) for b in bound]
         known = [*self.keys.values(), (HASH, pa.int64()), *states]
-        schema = pa.schema([*known, ("_time", TIME), (DUE, pa.bool_()), (MEMBERS, pa.int64())])
+        schema = pa.schema([*known, (EVENT_TIME, TIME), (DUE, pa.bool_()), (MEMBERS, pa.int64())])
         return grouped.then(stage, schema).then(ReduceStates(self.step.key, shape.cells))
 
     def _panes_shape(self, bound: list[Bound]) -> PanesShape:

@@ -15,12 +15,25 @@ from pyspark.sql import functions as F
 
 from hailstorm.algebra.monoid import Monoid
 from hailstorm.clock.panes import Panes
-from hailstorm.columns import HASH, HIDDEN, KIND, OLD, SIGN, TIME, WINDOW_END, WINDOW_START, quoted
+from hailstorm.columns import (
+    EVENT_TIME,
+    HASH,
+    HIDDEN,
+    KIND,
+    MEMBERS,
+    OLD,
+    SIGN,
+    STATE,
+    TIME,
+    WINDOW_END,
+    WINDOW_START,
+    quoted,
+)
 from hailstorm.engine.plan.flow import Flow, Job
 from hailstorm.engine.plan.fold import Bound, FoldPlan, TableFoldPlan
 from hailstorm.engine.stages.chain import Stage
 from hailstorm.engine.stages.deposit import Outlet
-from hailstorm.engine.stages.fold import MEMBERS, STATE, FoldShape
+from hailstorm.engine.stages.fold import FoldShape
 from hailstorm.engine.stages.members import HideInnerWindows, RecallTimes, SignRows, inner_name
 from hailstorm.engine.stages.panes import AssignPanes
 from hailstorm.engine.stages.reduce import MergeLists, ReduceStates, can_combine, jvm_merge, take_whole
@@ -99,12 +112,12 @@ class SessionPlan(FoldPlan):
         stage = JoinSessions(shape.layout, self._by, self.waiting, shape.cells, self.tasks == 1)
         states = [(STATE + b.name, b.cell.state_type) for b in bound]
         known = [*self.keys.values(), (HASH, pa.int64()), *states]
-        schema = pa.schema([*known, ("_time", TIME), (DUE, pa.bool_()), (MEMBERS, pa.int64())])
+        schema = pa.schema([*known, (EVENT_TIME, TIME), (DUE, pa.bool_()), (MEMBERS, pa.int64())])
         joined = grouped.then(stage, schema)
         if can_combine(shape.cells):
             return joined.then(ReduceStates(self.step.key, shape.cells))
         lists = [F.collect_list(quoted(name)).alias(name) for name, _ in states]
-        others = [F.max(name).alias(name) for name in ("_time", DUE, MEMBERS)]
+        others = [F.max(name).alias(name) for name in (EVENT_TIME, DUE, MEMBERS)]
         key = [quoted(name) for name in self.step.key]
         gathered = joined.dataframe().groupBy(*key).agg(F.max(HASH).alias(HASH), *lists, *others)
         # One's own monoids have no SQL: their lists are merged behind it.

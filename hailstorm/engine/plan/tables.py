@@ -53,14 +53,14 @@ def _values(flow: Flow, key: Sequence[str]) -> tuple[str, ...]:
 
 def _wanted_by_sql(df: DataFrame, step: Where, values: Sequence[str]) -> DataFrame:
     before = _with_before(df, step.key, values)
-    is_ = f"_kind <> 'delete' AND coalesce({step.predicate}, false)"
-    was = f"_kind <> 'insert' AND coalesce({rewrite_columns(step.predicate, '_before')}, false)"
+    is_ = f"{KIND} <> 'delete' AND coalesce({step.predicate}, false)"
+    was = f"{KIND} <> 'insert' AND coalesce({rewrite_columns(step.predicate, '_before')}, false)"
     judged = before.selectExpr("*", f"{is_} AS _is", f"{was} AS _was").where("_is OR _was")
     return judged.selectExpr(
         *map(quoted, step.key),
         *(f"IF(_is, {quoted(name)}, NULL) AS {quoted(name)}" for name in values),
-        "CASE WHEN _is AND _was THEN 'update' WHEN _is THEN 'insert' ELSE 'delete' END AS _kind",
-        "IF(_was, _old, NULL) AS _old",
+        f"CASE WHEN _is AND _was THEN 'update' WHEN _is THEN 'insert' ELSE 'delete' END AS {KIND}",
+        f"IF(_was, {OLD}, NULL) AS {OLD}",
         *_CARRIED,
     )
 
@@ -72,17 +72,17 @@ def _selected_by_sql(df: DataFrame, step: Select, values: Sequence[str], times: 
     old = struct_of(was or {name: quoted(name) for name in step.key})  # files hold no struct without fields
     projected = before.selectExpr(
         *map(quoted, step.key),
-        *(f"IF(_kind <> 'delete', {text}, NULL) AS {quoted(name)}" for name, text in made.items()),
-        "_kind",
-        f"IF(_kind <> 'insert', {old}, NULL) AS _old",
+        *(f"IF({KIND} <> 'delete', {text}, NULL) AS {quoted(name)}" for name, text in made.items()),
+        KIND,
+        f"IF({KIND} <> 'insert', {old}, NULL) AS {OLD}",
         *_CARRIED,
     )
     # Two maps cannot be compared: such a row is taken to have changed whenever the row below it has.
     types = [spark_type(type_text(projected.schema[name].dataType)) for name in made]
     if times or any(part.word == "map" for type_ in types for part in type_.walk()):
         return projected
-    same = " AND ".join(f"{quoted(name)} <=> _old.{quoted(name)}" for name in made) or "true"
-    return projected.where(f"NOT (_kind = 'update' AND {same})")
+    same = " AND ".join(f"{quoted(name)} <=> {OLD}.{quoted(name)}" for name in made) or "true"
+    return projected.where(f"NOT ({KIND} = 'update' AND {same})")
 
 
 def _with_before(df: DataFrame, key: Sequence[str], values: Sequence[str]) -> DataFrame:

@@ -284,7 +284,9 @@ class Pass:
         task = self.task(Order.of_this_task(), context.partitionId())
         with task.without_traces_of_failure():
             if self.ends:
-                self.run(list(batches), task)
+                self.run(batches, task)
+                for _ in batches:
+                    pass  # a worker that leaves something unread is not used again
             else:
                 yield from run_stages(self.lines[0].stages, batches, task)
             reports = task.finish()
@@ -299,7 +301,7 @@ class Pass:
             task.cache.tidy(order.runs)  # nobody else does, on this machine
         return task
 
-    def run(self, base: list[pa.RecordBatch], task: Task) -> None:
+    def run(self, base: Iterable[pa.RecordBatch], task: Task) -> None:
         """Run the lines, those of one depth beside each other.
 
         A pass is one task, also where there are more cores. Our own stages are at work in Arrow, numpy and files, so
@@ -308,6 +310,7 @@ class Pass:
         if len(self.lines) == 1:
             _run_line(self.lines[0], base, task)
             return
+        base = list(base)  # each line reads it
         with ThreadPoolExecutor(self.threads) as pool:
             for level in _levels(self.lines):
                 began = time.perf_counter()
@@ -322,7 +325,7 @@ class Pass:
                 _share_out(time.perf_counter() - began, [part.report for _, part in parts])
 
 
-def _run_line(line: Line, base: list[pa.RecordBatch], task: Task) -> None:
+def _run_line(line: Line, base: Iterable[pa.RecordBatch], task: Task) -> None:
     for _ in run_stages(line.stages, iter(base), task):
         pass  # whoever reads a line's rows finds them where it left them
 

@@ -14,10 +14,12 @@ from hailstorm.engine.stages.chain import Batches, Refused, Task
 from hailstorm.ledger.keyed_state import seen_changes
 from hailstorm.ledger.letters import letters_table
 
+_MOST_BYTES = 128 << 20  # of rows that wait in memory to be written for sinks
+
 
 @dataclass(frozen=True)
 class Deliver:
-    """Write the rows of a step for its sinks, and pass them on."""
+    """Write the rows of a step for its sinks, and pass them on. Many rows (a whole table) become several files."""
 
     step: str
     sinks: tuple[str, ...]
@@ -26,11 +28,16 @@ class Deliver:
     phase = "write"
 
     def __call__(self, batches: Batches, task: Task) -> Batches:
-        kept = []
+        kept: list[pa.RecordBatch] = []
+        held = 0
         for batch in batches:
             if batch.num_rows:
                 kept.append(batch)
+                held += batch.nbytes
                 yield batch
+            if held >= _MOST_BYTES:
+                write_outboxes(self.sinks, pa.Table.from_batches(kept), task, self.times)
+                kept, held = [], 0
         if kept:
             write_outboxes(self.sinks, pa.Table.from_batches(kept), task, self.times)
 

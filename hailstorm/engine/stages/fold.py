@@ -14,14 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hailstorm.columns import EVENT_TIME, HASH, TIME, UPDATED
+from hailstorm.columns import EVENT_TIME, FOUND, HASH, MEMBERS, OLD_VALUE, PRIOR, STATE, TIME, UPDATED
 from hailstorm.engine.stages.chain import Batches, Task
 from hailstorm.engine.stages.deposit import hand_on
 from hailstorm.engine.stages.waiting import CLOSED, DUE, Waiting
 from hailstorm.ledger.keyed_state import Layout, changes, unless
 from hailstorm.ledger.runs import is_sorted, sort_by_hash
-
-STATE, PRIOR, OLD, FOUND, MEMBERS = "_state_", "_prior_", "_old_", "_found", "_members"
 
 
 @dataclass(frozen=True)
@@ -110,19 +108,19 @@ class LookUp:
                 columns[PRIOR + cell.name] = prior
             if cell.present is not None:
                 columns[cell.name] = cell.present(columns[STATE + cell.name])
-            columns[OLD + cell.name] = matches.column(cell.name, cell.value_type)
+            columns[OLD_VALUE + cell.name] = matches.column(cell.name, cell.value_type)
         if fold.counts_members:
             members, before = table.column(MEMBERS).combine_chunks(), matches.column(MEMBERS, pa.int64())
             if not fold.replaces:
                 members = pc.add(pc.coalesce(before, 0), pc.coalesce(members, 0))
             columns[MEMBERS] = members if alone is None else _where(alone, before, members)
         columns[FOUND] = matches.found()
-        columns["_time"] = table.column("_time")
+        columns[EVENT_TIME] = table.column(EVENT_TIME)
         if not fold.replaces and (fold.waiting is None or fold.waiting.closing is None):  # windows have their own times
             # As integers: Arrow has no maximum of times with a zone.
-            updated, before = table.column("_time").combine_chunks(), matches.column(UPDATED, TIME)
+            updated, before = table.column(EVENT_TIME).combine_chunks(), matches.column(UPDATED, TIME)
             before = before if expired is None else unless(expired, before)
-            columns["_time"] = pc.max_element_wise(updated.cast(pa.int64()), before.cast(pa.int64())).cast(TIME)
+            columns[EVENT_TIME] = pc.max_element_wise(updated.cast(pa.int64()), before.cast(pa.int64())).cast(TIME)
         if fold.waiting is not None:
             columns[DUE] = table.column(DUE)
             none = pa.nulls(table.num_rows, pa.bool_())
@@ -191,14 +189,14 @@ class WriteFold:
 
     def _changes(self, table: pa.Table, deleted: Any) -> pa.Table:
         values = {c.name: table.column(c.name if c.own_state else STATE + c.name) for c in self.fold.cells}
-        old = {c.name: table.column(OLD + c.name) for c in self.fold.cells}
+        old = {c.name: table.column(OLD_VALUE + c.name) for c in self.fold.cells}
         return changes(
             {name: table.column(name) for name in self.fold.key},
             values,
             old,
             table.column(FOUND),
             deleted,
-            table.column("_time"),
+            table.column(EVENT_TIME),
             table.column(HASH),
             pa.repeat(True, table.num_rows) if self.fold.times else None,
         )

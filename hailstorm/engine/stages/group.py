@@ -18,9 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from hailstorm.algebra.monoid import ArrowLift
-from hailstorm.columns import EVENT_TIME, HASH, TIME
+from hailstorm.columns import EVENT_TIME, HASH, MEMBERS, STATE, TIME
 from hailstorm.engine.stages.chain import Batches, Task
-from hailstorm.engine.stages.fold import MEMBERS, STATE
 from hailstorm.ledger.arrays import integers
 from hailstorm.ledger.hashing import hash_columns
 from hailstorm.ledger.runs import Positions, as_text, equal_keys
@@ -111,8 +110,8 @@ class GroupRows:
                 for i, function in lifted.lift.aggregates
             ]
             columns[STATE + lifted.name] = lifted.lift.state(results)
-        time = rows.column("_time").combine_chunks().cast(pa.int64()).take(indices)
-        columns["_time"] = reduced(time, "max", starts, len(order)).cast(TIME)
+        time = rows.column(EVENT_TIME).combine_chunks().cast(pa.int64()).take(indices)
+        columns[EVENT_TIME] = reduced(time, "max", starts, len(order)).cast(TIME)
         columns[HASH] = pa.array(hashes)
         return pa.RecordBatch.from_pydict(columns)
 

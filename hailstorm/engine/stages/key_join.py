@@ -113,10 +113,10 @@ class _Half:
         stays = pc.fill_null(pc.not_equal(now.column(KIND, pa.string()), "delete"), False)
         was = pc.fill_null(prior.column(flag, pa.bool_()), False)
         is_there = pc.if_else(moved, stays, was)
-        time = pc.if_else(moved, changed_at, prior.column(f"{flag}_time", TIME))
+        time = pc.if_else(moved, changed_at, prior.column(f"{flag}{EVENT_TIME}", TIME))
         time = pc.if_else(is_there, time, pa.scalar(None, TIME))
         values = {f.name: pc.if_else(moved, now.column(f.name, f.type), prior.column(f.name, f.type)) for f in schema}
-        return _Half(is_there, time, changed_at, values, {flag: is_there, f"{flag}_time": time})
+        return _Half(is_there, time, changed_at, values, {flag: is_there, f"{flag}{EVENT_TIME}": time})
 
 
 def later_of(one: Any, two: Any) -> pa.Array:

@@ -12,14 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hailstorm.columns import EVENT_TIME, HASH, HIDDEN, TIME
+from hailstorm.columns import EVENT_TIME, HASH, HIDDEN, NUMBER, TIME
 from hailstorm.engine.stages.chain import Batches, Task
 from hailstorm.engine.stages.deposit import Outlet
 from hailstorm.engine.stages.process_events import in_order, numbers
 from hailstorm.ledger.keyed_state import Layout
 from hailstorm.ledger.runs import shaped
-
-_NUMBER = "_number"  # tells rows of one time apart
 
 
 @dataclass(frozen=True)
@@ -35,7 +33,7 @@ class ReleaseInOrder:
 
     @property
     def waiting(self) -> Layout:
-        return Layout(f"{self.step}.waiting", (_NUMBER,), "event")
+        return Layout(f"{self.step}.waiting", (NUMBER,), "event")
 
     def __call__(self, batches: Batches, task: Task) -> Batches:
         rows = pa.Table.from_batches([b for b in batches if b.num_rows], self.schema)
@@ -70,7 +68,7 @@ class ReleaseInOrder:
         task.state(self.waiting).write(
             {
                 HASH: pa.array(numbers(rows, EVENT_TIME)),
-                _NUMBER: pa.array(np.arange(first, first + rows.num_rows)),
+                NUMBER: pa.array(np.arange(first, first + rows.num_rows)),
                 **columns,
             },
             rows.column(EVENT_TIME),

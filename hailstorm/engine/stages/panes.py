@@ -23,10 +23,10 @@ import pyarrow.compute as pc
 from hailstorm.clock.panes import Panes
 from hailstorm.clock.watermark import BEGINNING
 from hailstorm.clock.windows import Closing, Times
-from hailstorm.columns import EVENT_TIME, HASH, KEY_HASH, PANE, TIME, UPDATED, WINDOW_END, WINDOW_START
+from hailstorm.columns import EVENT_TIME, HASH, KEY_HASH, MEMBERS, PANE, STATE, TIME, UPDATED, WINDOW_END, WINDOW_START
 from hailstorm.engine.stages.chain import Batches, Task
 from hailstorm.engine.stages.deposit import Outlet
-from hailstorm.engine.stages.fold import MEMBERS, STATE, Cell, without_null_keys
+from hailstorm.engine.stages.fold import Cell, without_null_keys
 from hailstorm.engine.stages.group import groups_of
 from hailstorm.engine.stages.reduce import merged_states
 from hailstorm.engine.stages.waiting import DUE, Waiting

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hailstorm.columns import HASH, KEY_HASH, TIME, TIMER, TIMER_AT, TIMER_CLOCK
+from hailstorm.columns import HASH, KEY_HASH, NUMBER, TIME, TIMER, TIMER_AT, TIMER_CLOCK
 from hailstorm.engine.stages.chain import Task
 from hailstorm.engine.stages.process_calls import Asked, Firing
 from hailstorm.ledger.hashing import hash_columns
@@ -25,7 +25,7 @@ from hailstorm.ledger.runs import Positions, sort_by_hash
 
 TIMER_COLUMNS = pa.schema([(TIMER, pa.string()), (TIMER_AT, pa.int64()), (TIMER_CLOCK, pa.string())])
 _AGENDAS = {"event": "agenda", "system": "system", "tick": "next"}
-_AGENDA, _NUMBER = "_agenda", "_number"
+_AGENDA = "_agenda"
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class TimerTables:
         """
         if not due.num_rows:
             return
-        rows = due.append_column(_NUMBER, pa.array(numbers))
+        rows = due.append_column(NUMBER, pa.array(numbers))
         hashes = hash_columns([rows.column(name).combine_chunks() for name in (HASH, TIMER)], rows.num_rows)
         entries = sort_by_hash(rows.set_column(rows.schema.get_field_index(HASH), HASH, pa.array(hashes)))
         timers = task.state(self.set).prior(entries)
@@ -61,7 +61,7 @@ class TimerTables:
         same_clock = pc.equal(timers.column(TIMER_CLOCK, pa.string()), entries.column(TIMER_CLOCK))
         held = entries.filter(pc.fill_null(pc.and_(same_time, same_clock), False))
         ranks = _ranks(keys.select(list(self.key)))
-        columns = [held.column(name).to_pylist() for name in (TIMER_AT, TIMER, TIMER_CLOCK, _NUMBER)]
+        columns = [held.column(name).to_pylist() for name in (TIMER_AT, TIMER, TIMER_CLOCK, NUMBER)]
         for at, name, clock, key in zip(*columns, strict=True):
             yield Firing(at, int(ranks[key]), name, clock, key)
 
@@ -81,7 +81,7 @@ class TimerTables:
         task.state(self.set).write(columns, updated, pc.invert(is_).filter(known))
         self._write_entries(rows, task)
         change = pc.subtract(is_.cast(pa.int64()), was.cast(pa.int64()))
-        for key, by in zip(rows.column(_NUMBER).to_pylist(), change.to_pylist(), strict=True):
+        for key, by in zip(rows.column(NUMBER).to_pylist(), change.to_pylist(), strict=True):
             more[key] += by
         return more
 
@@ -97,7 +97,7 @@ class TimerTables:
             TIMER_CLOCK: pa.array([None if one is None else one.clock for _, _, one in flat], pa.string()),
             KEY_HASH: of_keys.column(HASH),
             _AGENDA: pa.array([None if one is None else one.agenda for _, _, one in flat], pa.string()),
-            _NUMBER: owners,
+            NUMBER: owners,
         }
         return sort_by_hash(pa.table(rows))
 

@@ -45,13 +45,13 @@ class Ranking:
         return Layout(self.step, self.key)
 
     def __call__(self, batches: Batches, task: Task) -> Batches:
-        kept = [batch for batch in batches if batch.num_rows]
-        if kept or self.refilling:
-            self._update(self._arrived(kept), task)
+        arrived = self._arrived(batch for batch in batches if batch.num_rows)
+        if arrived.num_rows or self.refilling:
+            self._update(arrived, task)
         yield from ()
 
     @abstractmethod
-    def _arrived(self, batches: list[pa.RecordBatch]) -> pa.Table:
+    def _arrived(self, batches: Batches) -> pa.Table:
         """What has come, in the columns of the state."""
 
     @abstractmethod

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hailstorm.columns import EVENT_TIME, HASH, TIME
+from hailstorm.columns import EVENT_TIME, HASH, MEMBERS, STATE, TIME
 from hailstorm.engine.stages.chain import Batches, Task
-from hailstorm.engine.stages.fold import MEMBERS, STATE, Cell
+from hailstorm.engine.stages.fold import Cell
 from hailstorm.engine.stages.group import groups_of, reduced
 from hailstorm.engine.stages.waiting import DUE
 from hailstorm.ledger.open_windows import merge_neighbours

@@ -33,7 +33,10 @@ class ReadRows:
 
 @dataclass(frozen=True)
 class ReadWhole:
-    """Every row of a table as an insert, with what this tick has written: for those who must see all of it."""
+    """Every row of a table as an insert, with what this tick has written: for those who must see all of it.
+
+    A piece at a time: a table may be larger than the memory of a worker.
+    """
 
     layout: Layout
     schema: pa.Schema  # of its changes
@@ -44,18 +47,16 @@ class ReadWhole:
     def __call__(self, batches: Batches, task: Task) -> Batches:
         if share_of(batches) != 0:
             return
-        rows = task.state(self.layout, with_this_tick=True).everything()
-        if rows is None:
-            return
-        if self.waits:
-            rows = rows.filter(pc.is_valid(rows.column(self.waits)))
-        inserts = {
-            **{name: rows.column(name) for name in rows.column_names if name in self.schema.names},
-            KIND: pa.repeat("insert", rows.num_rows),
-            EVENT_TIME: rows.column(UPDATED),
-            HASH: rows.column(HASH),
-        }
-        yield from shaped(pa.table(inserts), self.schema).to_batches(max_chunksize=100_000)
+        for rows in task.state(self.layout, with_this_tick=True).pieces():
+            if self.waits:
+                rows = rows.filter(pc.is_valid(rows.column(self.waits)))
+            inserts = {
+                **{name: rows.column(name) for name in rows.column_names if name in self.schema.names},
+                KIND: pa.repeat("insert", rows.num_rows),
+                EVENT_TIME: rows.column(UPDATED),
+                HASH: rows.column(HASH),
+            }
+            yield from shaped(pa.table(inserts), self.schema).to_batches(max_chunksize=100_000)
 
 
 @dataclass(frozen=True)

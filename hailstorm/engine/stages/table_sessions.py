@@ -15,9 +15,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hailstorm.columns import EVENT_TIME, HASH, SIGN, TIME, UPDATED, WINDOW_END, WINDOW_START
+from hailstorm.columns import EVENT_TIME, HASH, MEMBERS, SIGN, TIME, UPDATED, WINDOW_END, WINDOW_START
 from hailstorm.engine.stages.chain import Batches, Task
-from hailstorm.engine.stages.fold import MEMBERS, without_null_keys
+from hailstorm.engine.stages.fold import without_null_keys
 from hailstorm.engine.stages.group import groups_of
 from hailstorm.engine.stages.members import LIVE, forget, newest_of_each
 from hailstorm.ledger.keyed_state import Layout

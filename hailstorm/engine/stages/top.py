@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hailstorm.columns import EVENT_TIME, HASH, KIND, TIME, UPDATED
-from hailstorm.engine.stages.chain import Task
+from hailstorm.engine.stages.chain import Batches, Task
 from hailstorm.engine.stages.deposit import hand_on
 from hailstorm.engine.stages.ranking import BY, RANK, Ranking, changes_of_shown, ranking_of
 from hailstorm.ledger.arrays import flags, integers, numbers
@@ -61,8 +61,19 @@ class KeepTop(Ranking):
 
     by: str  # the column to order by
 
-    def _arrived(self, batches: list[pa.RecordBatch]) -> pa.Table:
+    def _arrived(self, batches: Batches) -> pa.Table:
         """The changes, with the columns of the buffer and `_kind`."""
+        if not self.refilling:
+            return self._in_columns(list(batches))
+        # Of a whole table, the first rows so far are enough. They are more than a buffer takes as soon as one is left
+        # out, so that the buffer does not hold every row is known as well.
+        first = self._in_columns([])
+        for batch in batches:
+            rows = pa.concat_tables([first, self._in_columns([batch])]).combine_chunks()
+            first = rows.take(numbers(self._nearest(rows, np.arange(rows.num_rows))))
+        return first
+
+    def _in_columns(self, batches: list[pa.RecordBatch]) -> pa.Table:
         if not batches:
             return pa.schema([*self._columns, (KIND, pa.string())]).empty_table()
         rows = pa.Table.from_batches(batches)

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hailstorm.columns import BUCKET, DELETED, EVENT_TIME, SIGN, TIME, UPDATED
-from hailstorm.engine.stages.chain import Task
+from hailstorm.engine.stages.chain import Batches, Task
 from hailstorm.engine.stages.deposit import hand_on
 from hailstorm.engine.stages.group import groups_of
 from hailstorm.engine.stages.ranking import BY, RANK, Ranking, changes_of_shown, ranking_of
@@ -35,11 +35,12 @@ class KeepTopOfGroups(Ranking):
 
     per: tuple[str, ...]
 
-    def _arrived(self, batches: list[pa.RecordBatch]) -> pa.Table:
+    def _arrived(self, batches: Batches) -> pa.Table:
         """One row per member, as in a run: an arrival hides the departure of the same one."""
         schema = pa.schema([*self.schema, (EVENT_TIME, TIME), (SIGN, pa.int64())])
         # Spark may know that an item of a list is never null; the state does not.
-        signed = sort_by_hash(shaped(pa.Table.from_batches(batches), schema)) if batches else schema.empty_table()
+        kept = list(batches)
+        signed = sort_by_hash(shaped(pa.Table.from_batches(kept), schema)) if kept else schema.empty_table()
         came, went = (signed.filter(mask(signed.column(SIGN), 0)) for mask in (pc.greater, pc.less))
         gone = went.filter(pc.invert(is_among(went, came, self.key)))
         rows = sort_by_hash(pa.concat_tables([came, gone]).combine_chunks())

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from hailstorm.clock.watermark import END
 from hailstorm.clock.windows import Closing
-from hailstorm.columns import EVENT_TIME, HASH, KEY_HASH, TIME, UPDATED, WINDOW_END
+from hailstorm.columns import EVENT_TIME, FOUND, HASH, KEY_HASH, MEMBERS, STATE, TIME, UPDATED, WINDOW_END
 from hailstorm.engine.stages.chain import Task
 from hailstorm.ledger.keyed_state import Layout, is_among
 from hailstorm.ledger.lookup import Matches
@@ -123,8 +123,8 @@ class Waiting:
         if due is None or not due.num_rows:
             return None if rows is None else rows.append_column(DUE, pa.repeat(False, rows.num_rows))
         if rows is None:
-            states = {f"_state_{cell.name}": pa.nulls(due.num_rows, cell.state_type) for cell in cells}
-            nothing = {**states, "_members": pa.nulls(due.num_rows, pa.int64())}
+            states = {STATE + cell.name: pa.nulls(due.num_rows, cell.state_type) for cell in cells}
+            nothing = {**states, MEMBERS: pa.nulls(due.num_rows, pa.int64())}
             nothing |= {EVENT_TIME: pa.nulls(due.num_rows, TIME), DUE: pa.repeat(True, due.num_rows)}
             return pa.table({**{name: due.column(name) for name in due.column_names}, **nothing})
         both = rows.append_column(DUE, is_among(rows, due, self.key))
@@ -143,7 +143,7 @@ class Waiting:
         count = table.num_rows
         none = np.zeros(count, dtype=np.bool_)
         gone = none if deleted is None else np.asarray(deleted)
-        found = np.asarray(table.column("_found"))
+        found = np.asarray(table.column(FOUND))
         watermark = task.watermark(self.step)
         ended, over = none, none
         if watermark is not None:
@@ -170,7 +170,7 @@ class Waiting:
     def remember(self, table: pa.Table, fate: Fate, task: Task) -> None:
         """Write down when the rows that stay are due next."""
         stays = ~np.asarray(fate.leaves)
-        found, due = np.asarray(table.column("_found")), np.asarray(table.column(DUE))
+        found, due = np.asarray(table.column(FOUND)), np.asarray(table.column(DUE))
         times = self._times(table)
         if self.final:
             ended, was_shown = np.asarray(pc.fill_null(fate.closed, False)), np.asarray(fate.was_shown)

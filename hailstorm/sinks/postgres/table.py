@@ -13,14 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hailstorm.columns import KIND
+from hailstorm.columns import GONE, KIND
 from hailstorm.sinks.postgres.copy import copied_type, copy_data, sql_type
 from hailstorm.sinks.tables import Target, check_columns, quoted
 
 if TYPE_CHECKING:
     from psycopg import Connection
 
-_GONE = "_gone"
 _COLUMNS = """SELECT attname, format_type(atttypid, atttypmod), atthasdef OR attidentity <> '' FROM pg_attribute
     WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped ORDER BY attnum"""
 # The columns of each unique index that ON CONFLICT may rely on, where nulls are equal or cannot be.
@@ -58,7 +57,7 @@ class PostgresTable:
         if not wanted.upsert and copied == needed:
             return PostgresTable(name, wanted, None)
         staging = f"hailstorm_rows_{number}"
-        declared = _declared(copied | {_GONE: "boolean"})
+        declared = _declared(copied | {GONE: "boolean"})
         connection.execute(f"CREATE TEMPORARY TABLE {staging} ({declared}) ON COMMIT DELETE ROWS")
         return PostgresTable(name, wanted, staging)
 
@@ -70,7 +69,7 @@ class PostgresTable:
             _copy(connection, quoted(self.name), self.wanted.added(rows))
             return
         gone = pc.equal(rows[KIND], "delete") if self.wanted.upsert else pa.repeat(False, rows.num_rows)
-        staged = rows.select(self.wanted.columns.names).append_column(_GONE, gone)
+        staged = rows.select(self.wanted.columns.names).append_column(GONE, gone)
         _copy(connection, self.staging, staged)
         if self.wanted.upsert:
             self._remove(connection, staged.filter(gone))
@@ -93,7 +92,7 @@ class PostgresTable:
         columns = self.wanted.columns
         names = ", ".join(map(quoted, columns.names))
         values = ", ".join(f"{quoted(column.name)}::{sql_type(column.type)}" for column in columns)
-        insert = f"INSERT INTO {quoted(self.name)} ({names}) SELECT {values} FROM {staging} WHERE NOT {_GONE}"
+        insert = f"INSERT INTO {quoted(self.name)} ({names}) SELECT {values} FROM {staging} WHERE NOT {GONE}"
         if not self.wanted.upsert or not self.wanted.key:
             return insert
         changed = [quoted(name) for name in columns.names if name not in self.wanted.key]
@@ -113,7 +112,7 @@ class PostgresTable:
                 for name, kind, is_null in zip(map(quoted, self.wanted.key), kinds, nulls, strict=True)
             )
             connection.execute(
-                f"DELETE FROM {quoted(self.name)} AS old USING {self.staging} AS new WHERE new.{_GONE} AND {same}"
+                f"DELETE FROM {quoted(self.name)} AS old USING {self.staging} AS new WHERE new.{GONE} AND {same}"
             )
 
 
