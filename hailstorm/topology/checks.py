@@ -93,9 +93,9 @@ def check_stream(step: str, other: Any, topology: Any, at: Location) -> None:
         raise mistakes.other_topology(step, other.name, at)
 
 
-def check_timed(step: str, what: str, timeless: Iterable[str], at: Location) -> None:
-    """`timeless` are the spouts above the step whose records have no time."""
-    for spout in timeless:
+def check_timed(step: str, what: str, unclocked: Iterable[str], at: Location) -> None:
+    """`unclocked` are the spouts above the step whose records have no time, so that it would wait for ever."""
+    for spout in unclocked:
         advice = f"Its records have no time of their own. Name the column that says it: event_time=... of '{spout}'."
         raise mistakes.wrong_argument(step, f"{what}, but the rows of '{spout}' have no event time", advice, at)
 

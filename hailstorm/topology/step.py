@@ -122,6 +122,11 @@ class Spout(Step):
         """The columns of its records."""
         return self.schema
 
+    @property
+    def has_time(self) -> bool:
+        """Whether its records say when they happened."""
+        return self.event_time is not None or self.source.has_time
+
 
 @dataclass(frozen=True, kw_only=True)
 class SourceTable(Spout):

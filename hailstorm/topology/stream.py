@@ -381,7 +381,7 @@ class Stream:
         checks.check_stream(name, other, self.topology, at)
         step = joining.join_of_streams(name, self.step, other.step, on, within, how, suffix, at)
         for input_name in step.inputs:
-            checks.check_timed(name, "joins rows that are near in time", self.topology.timeless(input_name), at)
+            checks.check_timed(name, "joins rows that are near in time", self.topology.unclocked(input_name), at)
         return self.topology.add_stream(replace(step, renamed_from=renamed_from))
 
     def lookup(
@@ -407,7 +407,7 @@ class Stream:
         checks.check_stream(name, table, self.topology, at)
         step = joining.lookup(name, self.step, table.step, on, as_of, how, suffix, at)
         for input_name in step.inputs if step.by_time else ():
-            checks.check_timed(name, "asks for the past", self.topology.timeless(input_name), at)
+            checks.check_timed(name, "asks for the past", self.topology.unclocked(input_name), at)
         return self.topology.add_stream(replace(step, renamed_from=renamed_from))
 
     @property

@@ -160,13 +160,20 @@ class Topology:
         return tuple(step for step in self.steps if name in step.inputs)
 
     def timeless(self, name: str) -> tuple[str, ...]:
-        """The spouts above a step whose records have no event time."""
+        """The spouts whose records have no event time, and from which the rows of a step would have theirs."""
         step = self.step(name)
-        if isinstance(step, Spout):
-            return () if step.event_time is not None or step.source.has_time else (name,)
         if isinstance(step, Newest) and step.time is not None:
             return ()
-        return tuple(dict.fromkeys(spout for above in step.inputs for spout in self.timeless(above)))
+        if isinstance(step, Spout):
+            return () if step.has_time else (name,)
+        return tuple(dict.fromkeys(spout for above in step.clocked_by for spout in self.timeless(above)))
+
+    def unclocked(self, name: str) -> tuple[str, ...]:
+        """The spouts whose records have no event time, and on which the watermark of a step waits: it has none."""
+        step = self.step(name)
+        if isinstance(step, Spout):
+            return () if step.has_time else (name,)
+        return tuple(dict.fromkeys(spout for above in step.clocked_by for spout in self.unclocked(above)))
 
     def add(self, step: Step) -> Step:
         """Add a step; `Stream` and `Table` call this, people call those."""

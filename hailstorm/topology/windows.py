@@ -18,7 +18,7 @@ from hailstorm.errors import Location, suggestion
 from hailstorm.topology import checks, mistakes
 from hailstorm.topology.durations import milliseconds
 from hailstorm.topology.folding import fold_key, folded_columns
-from hailstorm.topology.step import Spout, Step, WindowedFold
+from hailstorm.topology.step import Step, WindowedFold
 
 if TYPE_CHECKING:
     from hailstorm.topology.stream import Stream
@@ -111,15 +111,8 @@ def sessions(stream: Stream, gap: object, emit: object, late: object, keep: obje
 
 def check_has_time(topology: Topology, name: str, step: Step, at: Location) -> None:
     """Refuse a step without event time: whatever waits for time would wait for ever."""
-    for spout in _spouts(topology, step):
-        if spout.event_time is None and not spout.source.has_time:
-            raise mistakes.no_event_time(name, spout.name, at)
-
-
-def _spouts(topology: Topology, step: Step) -> list[Spout]:
-    if isinstance(step, Spout):
-        return [step]
-    return [spout for name in step.inputs for spout in _spouts(topology, topology.step(name))]
+    for spout in topology.unclocked(step.name):
+        raise mistakes.no_event_time(name, spout, at)
 
 
 def _closing(name: str, emit: object, late: object, keep: object, what: str, at: Location) -> Closing:

@@ -184,3 +184,15 @@ def test_zeros_of_both_signs_are_one_key_of_joins_and_lookups(spark: SparkSessio
         driver.complete()
         found = {step: sorted((r["n"], r["n_right"]) for r in driver.rows(step)) for step in ("pairs", "then", "now")}
         assert found == {"pairs": [(0, 0), (0, 1), (1, 0), (1, 1)], "then": [(0, 1), (1, 1)], "now": [(0, 1), (1, 1)]}
+
+
+def test_a_window_below_a_look_up_of_a_table_without_records_goes_on(spark: SparkSession) -> None:
+    storm = hs.Topology("named")
+    placed = storm.spout("placed", hs.Log("x"), schema="item INT, at TIMESTAMP", event_time="at")
+    names = storm.table("names", hs.Files("n.csv"), schema="item INT, name STRING", key="item", decode="csv")
+    windows = placed.lookup("named", names, on="item").window("1 minute", emit="final")
+    windows.fold("by_item", by="item", n=hs.count()).sink("out", hs.Console())
+    with Driver(storm, spark) as driver:
+        driver.feed("placed", [{"item": 1, "at": at(second).isoformat()} for second in (0, 30, 90)])
+        driver.advance()
+        assert [(row["item"], row["n"]) for row in driver.rows("out")] == [(1, 2)]

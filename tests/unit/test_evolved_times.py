@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
 import hailstorm as hs
+from hailstorm.clock.watermark import END
+from hailstorm.engine.stages.order import Seen
 from hailstorm.engine.ticks.times import Times
 from hailstorm.ledger.live import Live
 
@@ -40,3 +46,33 @@ def test_a_step_that_holds_rows_back_hands_on_what_it_has_released() -> None:
 
 def test_before_the_first_tick_there_is_no_watermark() -> None:
     assert Times(topology(edited=True)).evolved(Live()) == {}
+
+
+@dataclass
+class Count:
+    n: int = 0
+
+
+class Waits(hs.Process):
+    state = Count
+    returns = "k STRING"
+
+    def on_event(self, key: str, event: Any, state: Any, timers: Any) -> Any:
+        timers.set("day", datetime(2026, 1, 2, tzinfo=UTC))
+
+    def on_timer(self, key: str, timer: Any, state: Any, timers: Any) -> Any:
+        yield {"k": key}
+
+
+def test_the_end_of_input_is_the_end_of_spouts_without_time_too() -> None:
+    storm = hs.Topology("t")
+    rows = storm.spout("rows", hs.Files("x/*.csv"), schema="k STRING", decode="csv")
+    rows.process("waits", by="k", using=Waits).sink("out", hs.Console())
+    times = Times(storm)
+    before = times.after(Live(commit=3), {"rows": {0: Seen(rows=1)}}, 0)
+    assert times.of_steps(before)["waits"] == (None, None)
+    ended = times.at_the_end(Live(commit=3))
+    assert times.of_steps(ended)["waits"] == (END, END)
+    # What comes after it all the same is late.
+    after = times.after(Live(commit=4, watermarks=times.of_steps(ended)), {}, 0)
+    assert times.of_steps(after)["waits"] == (END, END)

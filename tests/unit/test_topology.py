@@ -257,3 +257,12 @@ def test_groupings_are_checked(tweets: hs.Stream, grouping: Any) -> None:
     with pytest.raises(TopologyError):
         tweets.bolt(split, returns="word STRING", grouping=grouping)
     assert str(step(tweets.bolt(split, returns="word STRING", grouping=hs.everyone(3))).grouping) == "everyone(3)"
+
+
+def test_a_look_up_of_what_is_now_asks_nothing_of_the_tables_time(tweets: hs.Stream, storm: hs.Topology) -> None:
+    countries = storm.table("countries", hs.Files("c.csv"), schema="text STRING, n INT", key="text", decode="csv")
+    named = tweets.lookup("named", countries, on="text")
+    assert storm.unclocked("named") == storm.timeless("named") == ()
+    assert storm.unclocked("countries") == ("countries",)
+    named.window("1 hour").fold("hourly", n=hs.count())
+    named.join("self", tweets, on="text", within="1 hour")

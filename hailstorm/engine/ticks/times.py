@@ -75,10 +75,11 @@ class Times:
 
     @property
     def _patience(self) -> dict[str, Patience]:
+        """Also of spouts whose records have no time: the end of input ends those, too."""
         return {
             step.name: Patience(step.lateness_ms * 1000, None if step.idle_ms is None else step.idle_ms * 1000)
             for step in self.topology.steps
-            if isinstance(step, Spout) and (step.event_time is not None or step.source.has_time)
+            if isinstance(step, Spout)
         }
 
 
