@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from hailstorm.columns import HASH, HIDDEN, KIND, OLD, quoted, struct_of
 from hailstorm.engine.plan.flow import Flow, type_text, why_not
 from hailstorm.engine.stages.expressions import in_arrow
-from hailstorm.engine.stages.table_changes import ChangesSelect, ChangesWhere
+from hailstorm.engine.stages.table_changes import ChangesSelect, ChangesWhere, SeenChanges
 from hailstorm.topology.sql import rewrite_columns
 from hailstorm.topology.step import Select, Where
 from hailstorm.types import spark_type
@@ -37,7 +37,12 @@ def selected_changes(flow: Flow, step: Select, times: bool) -> Flow:
 
     `times`: a step below reads the times of rows. So changes stay that leave the projection as it was.
     """
-    selected = flow.over(_selected_by_sql(flow.dataframe(), step, _values(flow, step.key), times))
+    projected = _selected_by_sql(flow.dataframe(), step, _values(flow, step.key))
+    selected = flow.over(projected)
+    if not times and _has_maps(projected, step):
+        selected = selected.then(SeenChanges())  # Spark cannot compare two maps
+    elif not times:
+        selected = flow.over(_seen_by_sql(projected, step))
     made = {name: text for name, text in step.expressions.items() if name not in step.key}
     wanted = [(text, selected.schema.field(name).type) for name, text in made.items()]
     found = in_arrow(wanted, flow.schema) if flow.stages and made else None
@@ -65,22 +70,28 @@ def _wanted_by_sql(df: DataFrame, step: Where, values: Sequence[str]) -> DataFra
     )
 
 
-def _selected_by_sql(df: DataFrame, step: Select, values: Sequence[str], times: bool) -> DataFrame:
+def _selected_by_sql(df: DataFrame, step: Select, values: Sequence[str]) -> DataFrame:
     before = _with_before(df, step.key, values)
     made = {name: text for name, text in step.expressions.items() if name not in step.key}
     was = {name: rewrite_columns(text, "_before") for name, text in made.items()}
     old = struct_of(was or {name: quoted(name) for name in step.key})  # files hold no struct without fields
-    projected = before.selectExpr(
+    return before.selectExpr(
         *map(quoted, step.key),
         *(f"IF({KIND} <> 'delete', {text}, NULL) AS {quoted(name)}" for name, text in made.items()),
         KIND,
         f"IF({KIND} <> 'insert', {old}, NULL) AS {OLD}",
         *_CARRIED,
     )
-    # Two maps cannot be compared: such a row is taken to have changed whenever the row below it has.
-    types = [spark_type(type_text(projected.schema[name].dataType)) for name in made]
-    if times or any(part.word == "map" for type_ in types for part in type_.walk()):
-        return projected
+
+
+def _has_maps(projected: DataFrame, step: Select) -> bool:
+    made = (field.dataType for field in projected.schema if field.name in step.expressions)
+    return any(part.word == "map" for type_ in made for part in spark_type(type_text(type_)).walk())
+
+
+def _seen_by_sql(projected: DataFrame, step: Select) -> DataFrame:
+    """Without updates that leave the projection as it was."""
+    made = [name for name in step.expressions if name not in step.key]
     same = " AND ".join(f"{quoted(name)} <=> {OLD}.{quoted(name)}" for name in made) or "true"
     return projected.where(f"NOT ({KIND} = 'update' AND {same})")
 
