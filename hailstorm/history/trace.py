@@ -20,7 +20,6 @@ from pyspark.sql import SparkSession
 
 from hailstorm.clock.clock import Clock, Interval
 from hailstorm.clock.watermark import END
-from hailstorm.columns import DELETED, HASH
 from hailstorm.engine.advance import Outcome, Work
 from hailstorm.engine.place import nowhere
 from hailstorm.engine.plan.compiler import compile_topology
@@ -31,6 +30,7 @@ from hailstorm.engine.ticks.logs import Logs
 from hailstorm.errors import LedgerError, WordError, suggestion
 from hailstorm.history.beginning import live_before
 from hailstorm.history.changed_code import changed_code
+from hailstorm.history.changed_keys import changed_keys
 from hailstorm.history.committed import Committed, committed_between
 from hailstorm.history.rerun import Rerun, Tell, silent
 from hailstorm.history.scratch import scratch_ledger
@@ -38,7 +38,6 @@ from hailstorm.ledger.commit import Commit
 from hailstorm.ledger.ledger import Ledger
 from hailstorm.ledger.live import Live
 from hailstorm.ledger.reader import State
-from hailstorm.ledger.runs import run_name
 from hailstorm.ledger.stores import open_store
 from hailstorm.ledger.stores.store import Store, read_table
 from hailstorm.topology.picture import html_table
@@ -171,19 +170,10 @@ class Tracer:
             for file in files:
                 yield from (Event(step.name, what, row) for row in read_table(store, file.path).to_pylist())
             if step.name in shown:
-                yield from self._changed_keys(step.name, outcome, before, store)
+                state = State(before.ledger, before.live, step.name)
+                changed = changed_keys(state, outcome, store)
+                yield from (Event(step.name, "key", one.key, one.before, one.after) for one in changed)
             yield from (Event(step.name, "letter", letter) for letter in letters.get(step.name, ()))
-
-    def _changed_keys(self, step: str, outcome: Outcome, before: _Before, store: Store) -> Iterator[Event]:
-        shape, state = before.live.steps[step], State(before.ledger, before.live, step)
-        for run in outcome.state[step].added if step in outcome.state else ():
-            for row in read_table(store, run_name(step, run.id)).to_pylist():
-                key = {name: row[name] for name in shape.key}
-                old = _row_of(state, row[HASH], key)
-                is_shown = not row[DELETED] and (not shape.waits or row[shape.waits] is not None)
-                new = {name: row.get(name) for name in shape.values} if is_shown else None
-                if old != new:
-                    yield Event(step, "key", key, old, new)
 
     def _shown(self, live: Live) -> set[str]:
         """The steps whose state people see."""
@@ -294,11 +284,3 @@ def _undue(live: Live) -> Live:
 
 def _with_steps(base: Live, commit: Commit) -> Live:
     return base if commit.steps is None else msgspec.structs.replace(base, steps=commit.steps)
-
-
-def _row_of(state: State, hash_: int, key: Row) -> Row | None:
-    rows = state.hashed(hash_, hash_)
-    for row in [] if rows is None else rows.to_pylist():
-        if {name: row[name] for name in key} == key:
-            return {name: value for name, value in row.items() if name not in key and name != HASH}
-    return None

@@ -21,7 +21,7 @@ from hailstorm.ledger.arrays import integers, numbers
 from hailstorm.ledger.commit import PanesShape
 from hailstorm.ledger.runs import key_numbers
 
-_STATE = "_state_"
+STATE = "_state_"  # what the column of a monoid's state is called, with the name of its value behind it
 
 
 def open_windows(rows: pa.Table, by: Sequence[str], shape: PanesShape, watermark: int | None) -> pa.Table:
@@ -52,7 +52,7 @@ def open_windows(rows: pa.Table, by: Sequence[str], shape: PanesShape, watermark
 
 
 def _states(rows: pa.Table, name: str) -> pa.Array:
-    column = rows.column(_STATE + name)
+    column = rows.column(STATE + name)
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
