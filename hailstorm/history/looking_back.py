@@ -23,9 +23,10 @@ from hailstorm.history.audit import Audit, Audited
 from hailstorm.history.comparing import KeyRange
 from hailstorm.history.makers import Makers
 from hailstorm.history.moments import When, kept_moment
+from hailstorm.history.one_record import Record
 from hailstorm.history.replay import Replay, Replayed
 from hailstorm.history.rerun import Tell, silent
-from hailstorm.history.trace import Record, Trace, Tracer
+from hailstorm.history.trace import Trace, Tracer
 from hailstorm.ledger.ledger import Ledger
 from hailstorm.ledger.pins import LIMIT_SECONDS, pinned
 from hailstorm.topology.topology import Topology

@@ -17,9 +17,10 @@ from hailstorm.clock.clock import Clock
 from hailstorm.errors import HailstormError
 from hailstorm.history.makers import Makers
 from hailstorm.history.moments import moment_of
+from hailstorm.history.one_record import Record
 from hailstorm.history.picture import mermaid, tree
 from hailstorm.history.state_at import state_at
-from hailstorm.history.trace import Record, Tracer
+from hailstorm.history.trace import Tracer
 from hailstorm.ledger.stores.store import read_table
 from hailstorm.testing import Driver
 from tests.spark.time_machine import START, everything, feed
