@@ -144,6 +144,13 @@ def test_that_the_code_has_changed_since_is_said(spark: SparkSession) -> None:
                 assert state.arrow().to_pylist() == [{"word": word, "n": 1}]
         said = f"with the code of now: step split has changed since commit {commit.commit - 1}"
         assert (trace.note, remarks) == (said, [said])
+        root = driver.ledger.root
+        assert old.state("counts", "lines/0@0", ledger=root).arrow().to_pylist() == [{"word": "hail", "n": 1}]
+        (change,) = old.diff("counts", "lines/0@0", ledger=root).arrow().to_pylist()
+        assert (change["word"], change["before"], change["after"]) == ("hail", {"n": 1}, {"n": 2})
+        assert old.state("counts", ledger=root).arrow().to_pylist() == [{"word": "hail", "n": 2}]
+        with pytest.warns(UserWarning, match="step split has changed since"):
+            assert "HAIL" in new.state("counts", "lines/0@0", ledger=root)._repr_html_()
 
 
 @pytest.mark.parametrize("text", ["lines", "lines/0", "lines@3", "lines/x@3", "/0@1"])
