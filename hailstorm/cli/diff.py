@@ -27,7 +27,9 @@ from hailstorm.cli.without_pandas import without_pandas
 def diff(
     target: TargetArgument,
     step: Annotated[str, typer.Argument(metavar="STEP", help="A step with state.")],
-    a: Annotated[str, typer.Argument(metavar="A", help="A commit, a snapshot, a clock (JSON), a time, or latest-5.")],
+    a: Annotated[
+        str, typer.Argument(metavar="A", help="A commit, a snapshot, a clock (JSON), a record, a time, or latest-5.")
+    ],
     b: Annotated[str, typer.Argument(metavar="B", help="The other moment.")] = "latest",
     key: KeyOption = None,
     where: WhereOption = None,
@@ -45,6 +47,7 @@ def diff(
       hailstorm diff app.py counts 41 42
       hailstorm diff app.py counts monday latest --where "after.n > 2 * before.n"
       hailstorm diff app.py counts latest-5 --key rain --json
+      hailstorm diff app.py counts tweets/0@1200 tweets/0@1201
       hailstorm diff app.py counts 2026-01-31T09:00 2026-01-31T10:00 --output hour.parquet
     """
     without_pandas()

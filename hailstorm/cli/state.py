@@ -40,7 +40,10 @@ def state(
     key: KeyOption = None,
     where: WhereOption = None,
     at: Annotated[
-        str, typer.Option(metavar="WHEN", help="A commit, a snapshot, a clock (JSON), a time, latest or latest-5.")
+        str,
+        typer.Option(
+            metavar="WHEN", help="A commit, a snapshot, a clock (JSON), a record, a time, latest or latest-5."
+        ),
     ] = "latest",
     limit: LimitOption = None,
     open_: Annotated[
@@ -61,6 +64,7 @@ def state(
       hailstorm state app.py counts --key rain --key snow
       hailstorm state app.py counts --where "n > 100" --limit 50
       hailstorm state app.py counts --at 42 --json
+      hailstorm state app.py counts --at tweets/0@1200
       hailstorm state app.py counts --at 2026-01-31T09:30 --output then.parquet
       hailstorm state app.py counts --key rain --history
       hailstorm state app.py hourly --open

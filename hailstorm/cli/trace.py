@@ -18,7 +18,7 @@ from hailstorm.errors import WordError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hailstorm.history.trace import Record
+    from hailstorm.history.one_record import Record
     from hailstorm.topology.topology import Topology
 
 _OUTPUT = re.compile(r"(?P<sink>.+)/(?P<commit>\d+)/(?P<row>\d+)")

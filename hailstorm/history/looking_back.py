@@ -1,4 +1,4 @@
-"""Spark, a topology and its ledger, for whoever looks back: audit, replay, trace.
+"""Spark, a topology and its ledger, for whoever looks back: audit, replay, trace, and states at any moment.
 
 It takes no lease and commits nothing, so it works beside a run. `hailstorm audit` and `Topology.audit` come through
 here, and so do the others.
@@ -7,12 +7,14 @@ here, and so do the others.
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from hailstorm.engine.run import resolved
@@ -21,13 +23,18 @@ from hailstorm.engine.ticks.renaming import renames
 from hailstorm.errors import LedgerError, RunError
 from hailstorm.history.audit import Audit, Audited
 from hailstorm.history.comparing import KeyRange
+from hailstorm.history.diff import Diff
 from hailstorm.history.makers import Makers, wanted_rows
-from hailstorm.history.moments import When, kept_moment
+from hailstorm.history.moments import When, kept_moment, moment_of, shown
+from hailstorm.history.one_record import Record
 from hailstorm.history.replay import Replay, Replayed
 from hailstorm.history.rerun import Tell, silent
-from hailstorm.history.trace import Record, Trace, Tracer
+from hailstorm.history.state_at import state_at
+from hailstorm.history.trace import Trace, Tracer
 from hailstorm.ledger.ledger import Ledger
 from hailstorm.ledger.pins import LIMIT_SECONDS, pinned
+from hailstorm.ledger.reader import SHOWN, Rows, State, state_of
+from hailstorm.topology.picture import html_table
 from hailstorm.topology.topology import Topology
 
 
@@ -131,6 +138,64 @@ def trace(topology: Topology, record: str, *, ledger: str | Path | None = None, 
     wanted = Record.parse(record)
     with looking_back(topology, ledger, tell) as here:
         return Tracer(here.spark, here.topology, here.ledger, tell).trace(wanted)
+
+
+@dataclass(frozen=True)
+class Looked(Rows):
+    """Rows of a moment that was had again: what they were made of is gone, so they are all here."""
+
+    table: pa.Table
+    caption: str
+
+    def arrow(self) -> pa.Table:
+        """The rows as an Arrow table."""
+        return self.table
+
+    def _repr_html_(self) -> str:
+        few = (tuple(row.values()) for row in self.table.slice(0, SHOWN).to_pylist())
+        return html_table(self.table.column_names, few, f"{self.caption}: {self.table.num_rows:,} rows")
+
+
+def state(
+    topology: Topology, step: str, *, at: When = None, ledger: str | Path | None = None, tell: Tell = silent
+) -> Looked:
+    """A step's state at any moment. See `state_at.py`. Spark is only started for a moment between two kept commits."""
+    with _states(topology, ledger, (at,), step, tell) as (found,):
+        return Looked(found.arrow(), f"{step} at {shown(at)}")
+
+
+def diff(
+    topology: Topology, step: str, a: When, b: When = None, *, ledger: str | Path | None = None, tell: Tell = silent
+) -> Looked:
+    """What changed in a step from one moment to another. See `diff.py`."""
+    with _states(topology, ledger, (a, b), step, tell) as (one, other):
+        return Looked(Diff(one, other).arrow(), f"{step} from {shown(a)} to {shown(b)}")
+
+
+@contextmanager
+def _states(
+    topology: Topology, ledger: str | Path | None, whens: Sequence[When], step: str, tell: Tell
+) -> Iterator[list[State]]:
+    """A step's state at each of these moments, to be read before the block ends. What a person must know of the answer
+    is a warning."""
+    opened = Ledger(topology.ledger_address(ledger))
+    moments = [moment_of(opened, when) for when in whens]
+    for moment in moments:
+        _warn(moment.remark)
+    with ExitStack() as stack:
+        if all(moment.is_kept for moment in moments):
+            yield [state_of(opened, moment.base, step) for moment in moments]
+            return
+        here = stack.enter_context(looking_back(topology, ledger, tell))
+        yield [
+            stack.enter_context(state_at(here.topology, here.spark, here.ledger, moment, step, tell, _warn))
+            for moment in moments
+        ]
+
+
+def _warn(remark: str) -> None:
+    if remark:
+        warnings.warn(remark, stacklevel=2)
 
 
 def makers(

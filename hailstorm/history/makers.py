@@ -27,7 +27,7 @@ from hailstorm.engine.taps import tapped
 from hailstorm.engine.ticks.logs import Logs
 from hailstorm.errors import LedgerError, WordError
 from hailstorm.history.committed import committed_between
-from hailstorm.history.trace import Record
+from hailstorm.history.one_record import Record
 from hailstorm.ledger.ledger import Ledger
 from hailstorm.ledger.live import Live
 from hailstorm.ledger.reader import State

@@ -4,6 +4,7 @@
     moment_of(ledger, "latest-5")                     counted back from the newest
     moment_of(ledger, "before-the-deploy")            a snapshot
     moment_of(ledger, '{"tweets": {"0": 1200}}')      a clock
+    moment_of(ledger, "tweets/0@1200")                just after this record was read, and nothing after it in its tick
     moment_of(ledger, "2026-11-17T10:30:00Z")         a wall time; without a zone it is UTC, and a date is its midnight
 
 A moment is a kept commit, or lies after one: then `base` is the nearest kept commit before it, `clock` is what is
@@ -13,6 +14,7 @@ the read side go through here; nothing is run here (`rerun.py` does that), and n
 
 from __future__ import annotations
 
+import itertools
 import re
 import time
 from dataclasses import dataclass
@@ -25,6 +27,7 @@ from hailstorm.clock.clock import Clock
 from hailstorm.errors import LedgerError, UsageError, WordError, suggestion
 from hailstorm.history.beginning import live_before
 from hailstorm.history.marks import Cut, Kept, cuts, newest_kept
+from hailstorm.history.one_record import Record, refuse_unread
 from hailstorm.ledger.ledger import Ledger
 from hailstorm.ledger.live import Live
 from hailstorm.ledger.pins import read_snapshot, snapshot_names
@@ -50,7 +53,7 @@ class Named:
     name: str
 
 
-Parsed: TypeAlias = int | Back | Named | Clock | datetime
+Parsed: TypeAlias = int | Back | Named | Clock | Record | datetime
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,8 @@ def parse(when: When) -> Parsed:
         return Back(int(found[1] or 0))
     if text.startswith("{"):
         return _clock(text)
+    if record := Record.find(text):
+        return record
     if text[:1].isdigit():
         return _time(text)
     if not text:
@@ -114,6 +119,8 @@ def moment_of(ledger: Ledger, when: When) -> Moment:
             return Moment(ledger.at(_snapshot(ledger, name)))
         case Clock() as clock:
             return _of_clock(ledger, clock)
+        case Record() as record:
+            return _of_record(ledger, record)
         case datetime() as at:
             return _of_time(ledger, at)
 
@@ -184,16 +191,40 @@ def _of_clock(ledger: Ledger, clock: Clock) -> Moment:
     if _same(base.clock, clock):
         return Moment(ledger.at(base.commit))
     assert after is not None, "the newest commit has reached the clock"
-    if why := _changed_otherwise(ledger, after):
-        raise LedgerError(
-            76,
-            f"the clock {shown(clock)} lies between commits {base.commit} and {after.commit}, and so does a {why}",
-            hint="Ticks that are run again do not make up for that. The nearest moments that are kept: "
-            f"{base.commit} and {after.commit}.",
-        )
+    _refuse_change(ledger, base, after, f"the clock {shown(clock)}")
     between = cuts(ledger, base.commit, after.commit - 1)
     live = _base(ledger, base, after)
     return Moment(live, clock, _leading(live.position(), between, clock))
+
+
+def _of_record(ledger: Ledger, record: Record) -> Moment:
+    """Its tick up to the record: what its partition has after it, and other partitions in this tick, is not there."""
+    newest = ledger.newest()
+    if unknown := _unknown_in(record.on(Clock()), newest, f"'{record}'"):
+        raise unknown
+    base, after = newest_kept(ledger, lambda kept: _offset(kept.clock, record) <= record.offset)
+    commit = None if after is None else ledger.read_commit(after.commit)
+    if after is None or commit is None:
+        hint = f"The newest commit, {newest.commit}, is at {shown(newest.position())}"
+        raise LedgerError(42, f"the record {record} has not been read", hint=hint)
+    refuse_unread(record, commit)
+    _refuse_change(ledger, base, after, f"the record {record}")
+    live = _base(ledger, base, after)
+    ticks = cuts(ledger, base.commit, after.commit) if commit.first else ()
+    before = tuple(itertools.takewhile(lambda cut: _offset(cut.clock, record) <= record.offset, ticks))
+    clock = record.on(before[-1].clock if before else live.position(), 1)
+    if commit.first and not ticks and not _same(record.on(live.position()), record.on(after.clock)):
+        raise LedgerError(
+            32,
+            f"what else had been read when {record} was is not known any more",
+            hint=f"The nearest moments that are kept: {base.commit} and {after.commit}. A clock can be asked for:\n"
+            f"{shown(record.on(after.clock, 1))}",
+        )
+    return Moment(ledger.at(after.commit)) if _same(clock, after.clock) else Moment(live, clock, before)
+
+
+def _offset(clock: Clock, record: Record) -> int:
+    return clock.offset(record.spout, record.partition) or 0
 
 
 def _of_time(ledger: Ledger, at: datetime) -> Moment:
@@ -232,6 +263,16 @@ def _base(ledger: Ledger, base: Kept, after: Kept) -> Live:
     return live_before(ledger, commit)
 
 
+def _refuse_change(ledger: Ledger, base: Kept, after: Kept, what: str) -> None:
+    if why := _changed_otherwise(ledger, after):
+        raise LedgerError(
+            76,
+            f"{what} lies between commits {base.commit} and {after.commit}, and so does a {why}",
+            hint="Ticks that are run again do not make up for that. The nearest moments that are kept: "
+            f"{base.commit} and {after.commit}.",
+        )
+
+
 def _changed_otherwise(ledger: Ledger, after: Kept | None) -> str:
     """What is in a kept commit besides ticks, so that moments which it stands for cannot be had by running those."""
     commit = None if after is None else ledger.read_commit(after.commit)
@@ -253,20 +294,20 @@ def _leading(base: Clock, between: tuple[Cut, ...], wanted: Clock) -> tuple[Cut,
     return tuple(found)
 
 
-def _unknown_in(clock: Clock, newest: Live) -> UsageError | None:
+def _unknown_in(clock: Clock, newest: Live, what: str = "the clock") -> UsageError | None:
     """What the clock names and this ledger does not have."""
     known = newest.clock
     for spout, partition, _ in clock:
         if spout not in known:
             return UsageError(
                 93,
-                f"the clock names a spout '{spout}', which this ledger does not have",
+                f"{what} names a spout '{spout}', which this ledger does not have",
                 hint=f"Spouts: {', '.join(sorted(known)) or 'none yet'}. {suggestion(spout, known)}".rstrip(),
             )
         if str(partition) not in known[spout]:
             return UsageError(
                 93,
-                f"the clock names partition {partition} of '{spout}', of which nothing was read",
+                f"{what} names partition {partition} of '{spout}', of which nothing was read",
                 hint=f"Partitions of '{spout}': {', '.join(sorted(known[spout], key=int)) or 'none yet'}.",
             )
     return None
@@ -288,7 +329,9 @@ def _snapshot(ledger: Ledger, name: str) -> int:
     snapshot = read_snapshot(ledger.store, name)
     if snapshot is None:
         raise no_snapshot(
-            ledger.store, name, "A moment is also a commit number, latest, latest-5, a clock (JSON) or a time."
+            ledger.store,
+            name,
+            "A moment is also a commit number, latest, latest-5, a clock (JSON), a record\n(tweets/0@1200) or a time.",
         )
     return snapshot.commit
 
@@ -336,5 +379,5 @@ def _not_a_moment(text: str) -> WordError:
         91,
         f"'{text}' is not a moment",
         hint="A moment is a commit number, latest, latest-5, a snapshot's name, a clock as JSON,\n"
-        "or a time: 2026-01-31T10:30:00 (UTC, unless it says its zone) or a date.",
+        "a record (tweets/0@1200), or a time: 2026-01-31T10:30:00 (UTC, unless it says its zone) or a date.",
     )

@@ -8,9 +8,8 @@ What was due in that tick is left out: it did not come from the record. So `befo
 from __future__ import annotations
 
 import contextlib
-import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -18,9 +17,8 @@ from typing import Any
 import msgspec
 from pyspark.sql import SparkSession
 
-from hailstorm.clock.clock import Clock, Interval
+from hailstorm.clock.clock import Interval
 from hailstorm.clock.watermark import END
-from hailstorm.columns import DELETED, HASH
 from hailstorm.engine.advance import Outcome, Work
 from hailstorm.engine.place import nowhere
 from hailstorm.engine.plan.compiler import compile_topology
@@ -28,45 +26,25 @@ from hailstorm.engine.plan.plan import Plan
 from hailstorm.engine.taps import tapped
 from hailstorm.engine.ticks.attempts import Attempts
 from hailstorm.engine.ticks.logs import Logs
-from hailstorm.errors import LedgerError, WordError, suggestion
+from hailstorm.errors import LedgerError, suggestion
 from hailstorm.history.beginning import live_before
 from hailstorm.history.changed_code import changed_code
+from hailstorm.history.changed_keys import changed_keys
 from hailstorm.history.committed import Committed, committed_between
+from hailstorm.history.one_record import Record, refuse_unread
 from hailstorm.history.rerun import Rerun, Tell, silent
 from hailstorm.history.scratch import scratch_ledger
 from hailstorm.ledger.commit import Commit
 from hailstorm.ledger.ledger import Ledger
 from hailstorm.ledger.live import Live
 from hailstorm.ledger.reader import State
-from hailstorm.ledger.runs import run_name
 from hailstorm.ledger.stores import open_store
 from hailstorm.ledger.stores.store import Store, read_table
 from hailstorm.topology.picture import html_table
 from hailstorm.topology.step import Sink, Spout
 from hailstorm.topology.topology import Topology
 
-_RECORD = re.compile(r"(?P<spout>[^/@]+)/(?P<partition>\d+)@(?P<offset>\d+)")
-
 Row = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Record:
-    """Where one record is."""
-
-    spout: str
-    partition: int
-    offset: int
-
-    def __str__(self) -> str:
-        return f"{self.spout}/{self.partition}@{self.offset}"
-
-    @staticmethod
-    def parse(text: str) -> Record:
-        found = _RECORD.fullmatch(text)
-        if found is None:
-            raise WordError(85, f"'{text}' is no record", hint="A record is spout/partition@offset: tweets/0@1200")
-        return Record(found["spout"], int(found["partition"]), int(found["offset"]))
 
 
 @dataclass(frozen=True)
@@ -130,7 +108,7 @@ class Tracer:
             shown = self._shown(before.live)
             taps = tuple(name for name in names if name not in shown or self.topology.step(name).kind == "process")
             position = before.live.position()
-            start, end = (_at(position, record, record.offset + more) for more in (0, 1))
+            start, end = (record.on(position, more) for more in (0, 1))
             with nowhere(before.ledger) as place:
                 work = Work(
                     before.ledger, _undue(before.live), Interval(start, end), before.now, place=place, taps=taps
@@ -171,19 +149,10 @@ class Tracer:
             for file in files:
                 yield from (Event(step.name, what, row) for row in read_table(store, file.path).to_pylist())
             if step.name in shown:
-                yield from self._changed_keys(step.name, outcome, before, store)
+                state = State(before.ledger, before.live, step.name)
+                changed = changed_keys(state, outcome, store)
+                yield from (Event(step.name, "key", one.key, one.before, one.after) for one in changed)
             yield from (Event(step.name, "letter", letter) for letter in letters.get(step.name, ()))
-
-    def _changed_keys(self, step: str, outcome: Outcome, before: _Before, store: Store) -> Iterator[Event]:
-        shape, state = before.live.steps[step], State(before.ledger, before.live, step)
-        for run in outcome.state[step].added if step in outcome.state else ():
-            for row in read_table(store, run_name(step, run.id)).to_pylist():
-                key = {name: row[name] for name in shape.key}
-                old = _row_of(state, row[HASH], key)
-                is_shown = not row[DELETED] and (not shape.waits or row[shape.waits] is not None)
-                new = {name: row.get(name) for name in shape.values} if is_shown else None
-                if old != new:
-                    yield Event(step, "key", key, old, new)
 
     def _shown(self, live: Live) -> set[str]:
         """The steps whose state people see."""
@@ -217,7 +186,7 @@ class Tracer:
             now = round(datetime.now(UTC).timestamp() * 1_000_000)
             yield _Before(self.ledger, head, None, now, "it has not been read yet: this is what it would do now")
             return
-        self._refuse_hole(record, commit)
+        refuse_unread(record, commit)
         base = live_before(self.ledger, commit)
         if head.called_then(base.commit):
             with scratch_ledger(self.ledger, base) as scratch:  # whose steps have their names of now
@@ -273,26 +242,10 @@ class Tracer:
                 undone_from = mark.rewound.to + 1
         return None if found is None else self.ledger.read_commit(found)
 
-    def _refuse_hole(self, record: Record, commit: Commit) -> None:
-        begin = commit.start.get(record.spout, {}).get(str(record.partition)) if commit.rewound is None else None
-        holes = commit.holes.get(record.spout, {}).get(str(record.partition), [])
-        why = next((hole.reason for hole in holes if hole.start <= record.offset < hole.end), None)
-        if why is not None or (begin is not None and record.offset < begin):
-            reason = f" ({why})" if why else ": it was there before the topology began"
-            raise LedgerError(
-                82, f"{record} was never read{reason}", hint="hailstorm status TARGET shows what was not."
-            )
-
 
 def _no_record(record: Record, why: str) -> LedgerError:
     hint = "Offsets count from 0. See: hailstorm status APP, and for an embedded log: hailstorm log info PATH"
     return LedgerError(81, f"there is no record {record}: {why}", hint=hint)
-
-
-def _at(clock: Clock, record: Record, offset: int) -> Clock:
-    """The clock with the record's partition at this offset."""
-    rows: Mapping[str, Mapping[int, int]] = clock.offsets
-    return Clock({**rows, record.spout: {**rows.get(record.spout, {}), record.partition: offset}})
 
 
 def _undue(live: Live) -> Live:
@@ -303,11 +256,3 @@ def _undue(live: Live) -> Live:
 
 def _with_steps(base: Live, commit: Commit) -> Live:
     return base if commit.steps is None else msgspec.structs.replace(base, steps=commit.steps)
-
-
-def _row_of(state: State, hash_: int, key: Row) -> Row | None:
-    rows = state.hashed(hash_, hash_)
-    for row in [] if rows is None else rows.to_pylist():
-        if {name: row[name] for name in key} == key:
-            return {name: value for name, value in row.items() if name not in key and name != HASH}
-    return None

@@ -30,6 +30,7 @@ from hailstorm.topology.table import Table
 if TYPE_CHECKING:
     from hailstorm.engine.progress import Progress, Summary
     from hailstorm.history.audit import Audited
+    from hailstorm.history.looking_back import Looked
     from hailstorm.history.replay import Replayed
     from hailstorm.history.rewind import Rewinding
     from hailstorm.history.trace import Trace
@@ -384,6 +385,31 @@ class Topology:
         """What became of one record, `"tweets/0@1200"`: its tuples, the keys it changed, and what left for sinks."""
         looking_back = importlib.import_module("hailstorm.history.looking_back")
         found: Trace = looking_back.trace(self, record, ledger=ledger)
+        return found
+
+    def state(self, step: str, at: int | str | datetime | None = None, *, ledger: str | Path | None = None) -> Looked:
+        """A step's state now, or at any moment, as `hailstorm state app.py STEP --at WHEN` gives it: `.arrow()`,
+        `.pandas()`, `.polars()`. Works beside a run.
+
+        `at` is a commit's number, the name of a snapshot, a clock as JSON, a record (`"tweets/0@1200"`: just after it
+        was read), a time, or `"latest-5"`. Between two commits that are kept, the rest is run again with the code of
+        now; a warning says which steps have changed since. Raises HailstormError.
+        """
+        looking_back = importlib.import_module("hailstorm.history.looking_back")
+        found: Looked = looking_back.state(self, step, at=at, ledger=ledger)
+        return found
+
+    def diff(
+        self,
+        step: str,
+        a: int | str | datetime,
+        b: int | str | datetime | None = None,
+        *,
+        ledger: str | Path | None = None,
+    ) -> Looked:
+        """What changed in a step from one moment to another, as `hailstorm diff app.py STEP A B` gives it."""
+        looking_back = importlib.import_module("hailstorm.history.looking_back")
+        found: Looked = looking_back.diff(self, step, a, b, ledger=ledger)
         return found
 
     def _reading(

@@ -16,7 +16,8 @@ from dataclasses import replace
 from pyspark.sql import SparkSession
 
 from hailstorm.errors import HailstormError
-from hailstorm.history.trace import Record, Tracer
+from hailstorm.history.one_record import Record
+from hailstorm.history.trace import Tracer
 from hailstorm.testing import Driver
 from tests.generated.batch import Row
 from tests.generated.cases import Advance, Case, Feed, Restart, Retry, draw_case

@@ -17,10 +17,11 @@ from hailstorm.errors import LedgerError
 from hailstorm.history.audit import Audit
 from hailstorm.history.committed import tick_of
 from hailstorm.history.moments import moment_of
+from hailstorm.history.one_record import Record
 from hailstorm.history.replay import Replay
 from hailstorm.history.rerun import rerun
 from hailstorm.history.state_at import state_at
-from hailstorm.history.trace import Record, Tracer
+from hailstorm.history.trace import Tracer
 from hailstorm.ledger import vacuum
 from hailstorm.ledger.ledger import Ledger
 from hailstorm.ledger.reader import State
@@ -78,6 +79,10 @@ def test_a_clock_inside_of_a_tick_is_answered_exactly(spark: SparkSession) -> No
         for row in rows[:4]:
             before[str(row["u"])] = before.get(str(row["u"]), 0) + int(str(row["n"]))
         assert got == before
+        # The last of these four, as a moment.
+        moment = moment_of(driver.ledger, f"clicks/0@{position[0] + 3}")
+        with state_at(driver.topology, spark, driver.ledger, moment, "counts") as state:
+            assert {row["u"]: row["s"] for row in state.arrow().to_pylist()} == before
 
 
 @contextlib.contextmanager

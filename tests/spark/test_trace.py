@@ -6,7 +6,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -18,12 +18,13 @@ from hailstorm.errors import HailstormError
 from hailstorm.history import looking_back
 from hailstorm.history.makers import Makers
 from hailstorm.history.moments import moment_of
+from hailstorm.history.one_record import Record
 from hailstorm.history.picture import mermaid, tree
 from hailstorm.history.state_at import state_at
-from hailstorm.history.trace import Record, Tracer
+from hailstorm.history.trace import Tracer
 from hailstorm.ledger.stores.store import read_table
 from hailstorm.testing import Driver
-from tests.spark.time_machine import everything, feed
+from tests.spark.time_machine import START, everything, feed
 
 
 def untapped(driver: Driver) -> hs.Topology:
@@ -132,6 +133,35 @@ def test_a_record_is_traced_in_the_commit_that_read_it_after_rewinds_back_and_fo
         assert [traced(offset) for offset in range(3)] == expected, "that is undone"
 
 
+def test_windows_that_are_shown_when_they_end_are_in_a_trace_while_they_are_open(spark: SparkSession) -> None:
+    storm = hs.Topology("windows")
+    clicks = storm.spout("clicks", hs.Log("x"), schema="u STRING, n INT, at TIMESTAMP", event_time="at")
+    clicks.window("10 seconds", emit="final").fold("tumbling", by="u", n=hs.count(), s=hs.sum("n"))
+    clicks.window("10 seconds", every="5 seconds", emit="final").fold("sliding", by="u", n=hs.count(), s=hs.sum("n"))
+
+    def second(row: dict[str, Any]) -> int:
+        return int((row["window_start"] - START).total_seconds())
+
+    with Driver(storm, spark) as driver:
+        for number, (u, at) in enumerate([("a", 21), ("b", 23), ("a", 28), ("a", 36)]):
+            driver.feed("clicks", [{"u": u, "n": number, "at": (START + timedelta(seconds=at)).isoformat()}])
+            driver.advance()
+        assert driver.ledger.head.steps["sliding"].panes is not None
+        tracer, found = Tracer(spark, untapped(driver), driver.ledger), {}
+        for offset in range(4):
+            events = tracer.trace(Record("clicks", 0, offset)).events
+            keys = [event for event in events if event.what == "key"]
+            assert all(event.row["u"] == ("b" if offset == 1 else "a") for event in keys)
+            found[offset] = sorted((event.step, second(event.row), event.before, event.after) for event in keys)
+    one, two = {"n": 1, "s": 0}, {"n": 2, "s": 2}
+    assert found == {
+        0: [("sliding", 15, None, one), ("sliding", 20, None, one), ("tumbling", 20, None, one)],
+        1: [(*key, None, {"n": 1, "s": 1}) for key in (("sliding", 15), ("sliding", 20), ("tumbling", 20))],
+        2: [("sliding", 20, one, two), ("sliding", 25, None, {"n": 1, "s": 2}), ("tumbling", 20, one, two)],
+        3: [(*key, None, {"n": 1, "s": 3}) for key in (("sliding", 30), ("sliding", 35), ("tumbling", 30))],
+    }
+
+
 def test_that_the_code_has_changed_since_is_said(spark: SparkSession) -> None:
     with Driver(words(), spark) as driver:
         driver.feed("lines", [{"text": "hail"}, {"text": "hail"}])
@@ -146,6 +176,13 @@ def test_that_the_code_has_changed_since_is_said(spark: SparkSession) -> None:
                 assert state.arrow().to_pylist() == [{"word": word, "n": 1}]
         said = f"with the code of now: step split has changed since commit {commit.commit - 1}"
         assert (trace.note, remarks) == (said, [said])
+        root = driver.ledger.root
+        assert old.state("counts", "lines/0@0", ledger=root).arrow().to_pylist() == [{"word": "hail", "n": 1}]
+        (change,) = old.diff("counts", "lines/0@0", ledger=root).arrow().to_pylist()
+        assert (change["word"], change["before"], change["after"]) == ("hail", {"n": 1}, {"n": 2})
+        assert old.state("counts", ledger=root).arrow().to_pylist() == [{"word": "hail", "n": 2}]
+        with pytest.warns(UserWarning, match="step split has changed since"):
+            assert "HAIL" in new.state("counts", "lines/0@0", ledger=root)._repr_html_()
 
 
 @pytest.mark.parametrize("text", ["lines", "lines/0", "lines@3", "lines/x@3", "/0@1"])

@@ -43,6 +43,7 @@ UPWARDS = {
     ("topology/topology.py", "hailstorm.history.audit.Audited"),
     ("topology/topology.py", "hailstorm.history.backfill"),
     ("topology/topology.py", "hailstorm.history.looking_back"),
+    ("topology/topology.py", "hailstorm.history.looking_back.Looked"),
     ("topology/topology.py", "hailstorm.history.replay.Replayed"),
     ("topology/topology.py", "hailstorm.history.rewind"),
     ("topology/topology.py", "hailstorm.history.rewind_steps"),

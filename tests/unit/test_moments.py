@@ -10,6 +10,7 @@ import pytest
 from hailstorm.clock.clock import Clock
 from hailstorm.errors import HailstormError, LedgerError
 from hailstorm.history.moments import Back, Named, When, kept_moment, moment_of, parse
+from hailstorm.history.one_record import Record
 from hailstorm.ledger import vacuum
 from hailstorm.ledger.ledger import next_commit
 from hailstorm.ledger.pins import Snapshot
@@ -54,6 +55,7 @@ def time_of(place: Simulation, number: int) -> datetime:
         ("before-the-deploy", Named("before-the-deploy")),
         ("latest-good", Named("latest-good")),
         ('{"tweets": {"0": 12}}', Clock({"tweets": {0: 12}})),
+        ("tweets/0@1200", Record("tweets", 0, 1200)),
         ("2026-01-31", datetime(2026, 1, 31, tzinfo=UTC)),
         ("2026-01-31T10:30", datetime(2026, 1, 31, 10, 30, tzinfo=UTC)),
         ("2026-01-31 10:30:00.5", datetime(2026, 1, 31, 10, 30, 0, 500_000, tzinfo=UTC)),
@@ -103,6 +105,39 @@ def test_between_commits_the_base_is_the_nearest_earlier_one_and_the_cuts_are_kn
     assert f"The nearest that are there: {before} and " in error.value.hint
 
 
+def test_a_record_is_the_moment_just_after_it_was_read(thinned: Simulation) -> None:
+    number = gone(thinned)
+    before = max(one for one in kept(thinned) if one < number)
+    (_, _, end), ledger = next(iter(thinned.lives[number].position())), thinned.ledger
+    moment = moment_of(ledger, f"t/0@{end - 3}")
+    assert (moment.base.commit, moment.clock) == (before, Clock({"t": {0: end - 2}}))
+    assert [cut.commit for cut in moment.cuts] == list(range(before + 1, number))
+    # The last record of a kept commit is that commit; the first one after it is in a tick that begins there.
+    last = max(kept(thinned))
+    (_, _, end), *_ = thinned.lives[last - 1].position()
+    assert moment_of(ledger, f"t/0@{end - 1}").base == thinned.lives[last - 1]
+    inside = moment_of(ledger, f"t/0@{end}")
+    assert (inside.base, inside.clock, inside.cuts) == (thinned.lives[last - 1], Clock({"t": {0: end + 1}}), ())
+    first = moment_of(ledger, "t/0@0")
+    assert (first.base.commit, first.clock, list(first.base.steps)) == (0, Clock({"t": {0: 1}}), ["counts"])
+
+
+def test_of_several_partitions_a_record_needs_its_tick(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"KEEP_LOOSE": 5, "PACK": 10, "MERGE": 3}.items():
+        monkeypatch.setattr(vacuum, name, value)
+    place = Simulation(monkeypatch, SHORT)
+    for number in range(1, 300):
+        place.tick(1.0, end={"t": {"0": number, "1": 2 * number}})
+    place.clean(whole=True)
+    assert moment_of(place.ledger, "t/1@201").clock == Clock({"t": {0: 100, 1: 202}})
+    for name in place.store.list("commits"):
+        if name.endswith(".ticks"):
+            place.store.delete(f"commits/{name}")
+    with pytest.raises(LedgerError, match="HS-LED-032") as error:
+        moment_of(place.ledger, "t/1@201")
+    assert "A clock can be asked for" in error.value.hint
+
+
 def test_when_the_ticks_are_not_known_a_time_gets_the_commit_before_it_and_a_remark(thinned: Simulation) -> None:
     number = gone(thinned)
     at = time_of(thinned, number)
@@ -136,6 +171,9 @@ def test_a_snapshot_is_a_moment_and_a_wrong_name_gets_a_suggestion(thinned: Simu
         ('{"u": {"0": 5}}', "HS-CLI-093", "spout 'u'"),
         ('{"t": {"7": 5}}', "HS-CLI-093", "partition 7"),
         ('{"t": {"0": 99999999}}', "HS-LED-042", "has not been reached"),
+        ("u/0@5", "HS-CLI-093", "spout 'u'"),
+        ("t/7@5", "HS-CLI-093", "partition 7"),
+        ("t/0@99999999", "HS-LED-042", "has not been read"),
         ("2999-01-01", "HS-LED-043", "in the future"),
         ("1999-01-01", "HS-LED-032", "before the first commit that is kept"),
         ("100000", "HS-LED-007", "no commit 100000"),
