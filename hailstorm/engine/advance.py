@@ -1,8 +1,8 @@
 """advance: run a compiled topology over one interval. The one function that everything else is made of.
 
 It reads, computes and writes files, and gives back what they are. It commits nothing: a crash before the commit
-leaves files that nobody names. The caller (negotiator, test driver, later replay and audit) decides what to do
-with the outcome.
+leaves files that nobody names. The caller (the negotiator, a retry, an audit, a replay) decides what to do with
+the outcome.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
+from hailstorm.halving import failing_parts, halved
 from hailstorm.sinks.sink import Delivery, Parcel, Rejected
 
 Attempt = Callable[[int, int], str | None]
@@ -21,17 +22,11 @@ def rejected_rows(count: int, attempt: Attempt, most: int) -> list[Rejected]:
     ends early when more than `most` rows are refused: then delivery stops the sink (see Delivery.most_rejected).
     """
     rejected: list[Rejected] = []
-    ranges = [(0, count)]
-    while ranges and len(rejected) <= most:
-        start, stop = ranges.pop()
-        reason = attempt(start, stop) if start < stop else None
-        if reason is None:
-            continue
-        if stop - start == 1:
-            rejected.append(Rejected(start, reason))
-        else:
-            middle = (start + stop) // 2
-            ranges += [(middle, stop), (start, middle)]
+    parts = [range(count)] if count else []
+    for row, reason in failing_parts(parts, lambda part: attempt(part.start, part.stop), halved):
+        rejected.append(Rejected(row.start, reason))
+        if len(rejected) > most:
+            break
     return rejected
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -13,6 +13,7 @@ import pytest
 from psycopg.rows import dict_row
 
 from hailstorm.columns import KIND
+from hailstorm.errors import SinkError
 from hailstorm.sinks.postgres.sink import Postgres
 from hailstorm.sinks.sink import Delivery, Parcel
 from tests.connectors.servers.postgres import PostgresServer
@@ -97,3 +98,26 @@ def test_more_rows_than_go_in_one_piece(postgres_server: PostgresServer) -> None
     )
     missing = len(range(0, count, 7))
     assert (found, total, named, right) == (count, sum(range(count)), count - missing, count - missing)
+
+
+@pytest.mark.parametrize(("wound", "what"), [("DROP TABLE counts", "is gone"), ("TRUNCATE counts", "is empty")])
+def test_a_table_that_lost_its_rows_and_not_its_cursor_is_noticed(
+    postgres_server: PostgresServer, wound: str, what: str
+) -> None:
+    url = postgres_server.database()
+    schema = pa.schema([("word", pa.string()), ("n", pa.int64())])
+    rows = pa.table({"word": ["rain"], "n": pa.array([1], pa.int64()), KIND: ["insert"]})
+    sink, delivery = Postgres(url, "counts"), Delivery("trending", "counts", "ledger", schema, ("word",), True)
+    sink.open(delivery)
+    sink.deliver(Parcel.of(1, rows))
+    sink.close()
+    with psycopg.connect(url) as connection:
+        connection.execute(wound)
+    with pytest.raises(SinkError, match=f"table 'counts' {what}") as error:
+        sink.open(delivery)
+    assert error.value.code == "HS-SNK-063"
+    assert "hailstorm resend" in error.value.hint
+    sink.open(replace(delivery, takes_over=True))
+    sink.deliver(Parcel.of(2, rows, whole=True))
+    sink.close()
+    assert postgres_server.query(url, "SELECT word, n FROM counts") == [("rain", 1)]

@@ -22,7 +22,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 # Who may import whom: a part sees itself and every part in an earlier row. It is the order of the design, with one
 # refinement: sinks see logs because Kafka is both, and the test driver can rewind.
 ROWS = [
-    {"errors", "columns", "faults"},
+    {"errors", "columns", "faults", "halving"},
     {"types"},
     {"clock", "algebra", "environment"},
     {"topology"},
@@ -56,7 +56,19 @@ UPWARDS = {
     ("topology/step.py", "hailstorm.sinks.sink.Sink"),
 }
 # What a user builds with, and what the tasks of small tools import: no JVM for these.
-WITHOUT_SPARK = {"errors", "columns", "faults", "types", "clock", "algebra", "topology", "spouts", "sinks", "ledger"}
+WITHOUT_SPARK = {
+    "errors",
+    "columns",
+    "faults",
+    "halving",
+    "types",
+    "clock",
+    "algebra",
+    "topology",
+    "spouts",
+    "sinks",
+    "ledger",
+}
 
 PUBLIC = {
     "topology": "Topology Stream Table Row Process",

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 import hailstorm as hs
 from hailstorm.clock.clock import Clock, Interval
 from hailstorm.engine.advance import Outcome, Work
-from hailstorm.engine.stages.halving import failing_parts
 from hailstorm.engine.ticks import attempts
 from hailstorm.engine.ticks.bad_records import Budget, Ranges, SearchStopped, bad_records
 from hailstorm.errors import BadRecord, BadRecordsError, RunError, TransientRunError
+from hailstorm.halving import failing_parts
 from hailstorm.topology.settings import Settings
 
 

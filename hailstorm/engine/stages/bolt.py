@@ -23,8 +23,8 @@ from hailstorm.columns import EVENT_TIME, HASH, HIDDEN, LETTER_ID, OFFSET, PARTI
 from hailstorm.engine.stages.chain import Batches, Task
 from hailstorm.engine.stages.event_times import times_out_of_range
 from hailstorm.engine.stages.given_rows import check_row, columns_of, reason_of, rows_of
-from hailstorm.engine.stages.halving import failing_parts
 from hailstorm.errors import Location, RunError
+from hailstorm.halving import failing_parts
 from hailstorm.spouts.cycles import without_collecting
 from hailstorm.topology.exact_values import Misfit, exact_array, exact_cast
 from hailstorm.topology.row import Row

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from hailstorm.clock.clock import Clock, Interval, Range
-from hailstorm.engine.stages.halving import failing_parts
 from hailstorm.errors import BadRecord, RunError
+from hailstorm.halving import failing_parts
 
 Excluded = dict[str, dict[int, dict[int, str]]]  # spout -> partition -> offset -> why
 Ranges = tuple[Range, ...]

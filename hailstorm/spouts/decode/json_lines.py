@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
+from hailstorm.halving import failing_parts, halved
 from hailstorm.spouts.decode.decoder import Decoded, Decoder, Indexes, joined, whole, without
 from hailstorm.spouts.decode.json_shapes import has_map, shaped, wire_type, with_lists_for_maps, wrong_kind
 from hailstorm.spouts.decode.json_suspects import Suspicion
@@ -82,18 +83,17 @@ class JsonDecoder(Decoder):
     def _halve(
         self, values: pa.BinaryArray, kept: Indexes, tables: list[pa.Table], origins: list[Indexes], bad: dict[int, str]
     ) -> None:
-        if not len(values):
-            return
-        table = _parsed(values, self.wire)
-        if table is not None:
+        def refused(part: range) -> bool | None:
+            table = _parsed(values[part.start : part.stop], self.wire)
+            if table is None:
+                return True
             tables.append(table)
-            origins.append(kept)
-        elif len(values) == 1:
-            bad[int(kept[0])] = self._reason(values)
-        else:
-            middle = len(values) // 2
-            self._halve(values[:middle], kept[:middle], tables, origins, bad)
-            self._halve(values[middle:], kept[middle:], tables, origins, bad)
+            origins.append(kept[part.start : part.stop])
+            return None
+
+        parts = [range(len(values))] if len(values) else []
+        for alone, _ in failing_parts(parts, refused, halved):
+            bad[int(kept[alone.start])] = self._reason(values[alone.start : alone.stop])
 
     def _reason(self, value: pa.BinaryArray) -> str:
         """Why the reader refuses this one record, naming the field."""

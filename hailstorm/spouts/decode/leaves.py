@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hailstorm.halving import failing_parts, halved
 from hailstorm.spouts.decode.decoder import Indexes
 
 _UTC = pa.timestamp("us", tz="UTC")
@@ -116,21 +117,29 @@ def _isolated(
     `python` is a conversion of one text that fails where `convert` may fail: those texts are tried alone, which is
     quicker than halving when many are bad. What `convert` says decides.
     """
-    try:
-        return convert(texts), []
-    except pa.ArrowInvalid:
-        if len(texts) == 1:
-            return convert(pa.array([None], texts.type)), [0]
+    made: list[pa.Array] = []
+
+    def refused(part: range) -> bool | None:
+        try:
+            made.append(convert(texts[part.start : part.stop]))
+        except pa.ArrowInvalid:
+            return True
+        return None
+
+    whole = range(len(texts))
+    if refused(whole) is None:
+        return made[0], []
     if python is not None:
         failed = [index for index in _refused_by(python, texts) if _isolated(texts[index : index + 1], convert)[1]]
         innocent = np.ones(len(texts), bool)
         innocent[failed] = False
         rest, more = _isolated(pc.if_else(pa.array(innocent), texts, pa.scalar(None, texts.type)), convert)
         return rest, sorted(failed + more)
-    middle = len(texts) // 2
-    left, failed_left = _isolated(texts[:middle], convert)
-    right, failed_right = _isolated(texts[middle:], convert)
-    return pa.concat_arrays([left, right]), failed_left + [middle + index for index in failed_right]
+    failed = []
+    for alone, _ in failing_parts(halved(whole) or [whole], refused, halved):
+        made.append(convert(pa.array([None], texts.type)))
+        failed.append(alone.start)
+    return pa.concat_arrays(made), failed
 
 
 def _refused_by(python: Callable[[Any], Any], texts: pa.Array) -> list[int]:
