@@ -30,7 +30,7 @@ from hailstorm.errors import LedgerError
 from hailstorm.faults import fault
 from hailstorm.ledger.commit import DataFile, Run, encode, unsealed
 from hailstorm.ledger.lease import Lease, turn
-from hailstorm.ledger.ledger import ERASED, Ledger
+from hailstorm.ledger.ledger import ERASED, Ledger, cannot_write
 from hailstorm.ledger.letters import REJECTED, ROW
 from hailstorm.ledger.live import Live
 from hailstorm.ledger.reader import State, no_such_step
@@ -184,7 +184,7 @@ def erase(
         # Before anything goes: who finishes what was killed could not find them any more.
         records=eraser.logs(logs or {}, dry_run=True),
     )
-    with contextlib.ExitStack() as held:
+    with _told_what_to_do(), contextlib.ExitStack() as held:
         if not dry_run:
             lease = Lease(ledger.store)
             held.enter_context(lease.held())
@@ -214,6 +214,15 @@ def erase(
             ledger.store.put(name, encode(done))
     report.elsewhere = list(_elsewhere(ledger, head, step, wanted, report.logs))
     return report
+
+
+@contextlib.contextmanager
+def _told_what_to_do() -> Iterator[None]:
+    """A disk that is full, or refuses, ends an erasure half-way: doing it again does the rest."""
+    try:
+        yield
+    except OSError as error:
+        raise cannot_write(error) from error
 
 
 def _remove_copies(ledger: Ledger, tables: Iterable[str]) -> None:
