@@ -44,7 +44,7 @@ Letters = Counter[tuple[str, str, int, int]]  # by these
 
 @dataclass(frozen=True)
 class Audited:
-    """What an audit found of one step. `skipped` says why it was not audited, if it was not.
+    """What an audit found of one step. `skipped` says why it was not audited, if it was not; a note what can be done.
 
     In the examples of the comparison, `one` is the state and `other` what was computed.
     """
@@ -98,19 +98,30 @@ class Audit:
                     f"there is no state of a step '{name}' to audit",
                     hint=f"Steps with state: {', '.join(known) or 'none'}. {suggestion(name, known)}",
                 )
+        wanted = [name for name in known if name in steps or not steps]
+        self._refuse_unfit_keys(wanted)
+        logs = Logs(self.topology.only(wanted), self.at)
+        logs.refresh()
         found: dict[str, Audited] = {}
         groups: dict[object, _Group] = {}
-        for name in (name for name in known if name in steps or not steps):
+        for name in wanted:
             try:
                 key, group = self._group_of(name)
+                self._refuse_gone(name, group, logs)
             except LedgerError as error:
-                found[name] = Audited(name, skipped=error.what)
+                found[name] = Audited(name, skipped=error.what, notes=(error.hint,))
                 continue
             before = groups[key].steps if key in groups else ()
             groups[key] = _Group((*before, name), group.base, group.ranges, group.ticks)
         for group in groups.values():
             found |= {one.step: one for one in self._audited(group)}
         yield from (found[name] for name in known if name in found)
+
+    def _refuse_unfit_keys(self, steps: Sequence[str]) -> None:
+        if self.keys is not None:
+            for step in steps:
+                for column, type_ in [*State(self.ledger, self.at, step).key_types().items()][:1]:
+                    self.keys.ends(column, type_)
 
     # How each step is computed
 
@@ -199,7 +210,7 @@ class Audit:
     def _audited(self, group: _Group) -> Iterator[Audited]:
         part = self.topology.only(group.steps)
         logs = Logs(part, self.at)
-        self._refuse_gone(group, logs)
+        logs.refresh()
         with scratch_ledger(self.ledger, self._begun(group, part)) as scratch:
             tasks = 1 if group.ticks else self.spark.sparkContext.defaultParallelism
             rerun = Rerun(self.spark, part, scratch, logs, tasks, self.tell)
@@ -239,18 +250,18 @@ class Audit:
             for time in sorted({self.at.reached[table] for table in agendas if table in self.at.reached}):
                 yield Tick(Clock(), now, watermarks={step.name: (time, time)})
 
-    def _refuse_gone(self, group: _Group, logs: Logs) -> None:
-        """Say before anything is run that the logs do not have all records any more, and what can still be done."""
-        logs.refresh()
+    def _refuse_gone(self, step: str, group: _Group, logs: Logs) -> None:
+        """Raise when the logs do not have all records of a step any more, and say what can still be done."""
+        spouts = {one.name for one in self.topology.only([step]).steps if isinstance(one, Spout)}
         wanted = group.ranges or [one for tick in group.ticks for one in tick.only or ()]
-        for spout, source in logs.sources.items():
-            earliest = source.earliest()
+        for spout in spouts:
+            earliest = logs.sources[spout].earliest()
             for one in wanted:
                 if one.spout == spout and one.start < earliest.get(one.partition, one.start):
                     raise LedgerError(
                         74,
-                        f"{spout}/{one.partition} begins at {earliest[one.partition]} by now, but the state has records"
-                        f" from {one.start} on",
+                        f"'{step}': {spout}/{one.partition} begins at {earliest[one.partition]} by now, but the state "
+                        f"has records from {one.start} on",
                         hint=self._what_can_be_audited(spout, one.partition, earliest[one.partition]),
                     )
 

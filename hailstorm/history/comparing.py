@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hailstorm.columns import HASH
+from hailstorm.errors import UsageError
 from hailstorm.ledger.arrays import flags
 from hailstorm.ledger.cache import OpenRun
 from hailstorm.ledger.equality import equal_values, one_chunk
@@ -70,12 +71,25 @@ class KeyRange:
         if not key:
             return rows
         column = rows.column(key[0])
-        if self.low is not None:
-            rows = rows.filter(pc.greater_equal(column, pa.scalar(self.low).cast(column.type)))
+        low, high = self.ends(key[0], column.type)
+        if low is not None:
+            rows = rows.filter(pc.greater_equal(column, low))
             column = rows.column(key[0])
-        if self.high is not None:
-            rows = rows.filter(pc.less_equal(column, pa.scalar(self.high).cast(column.type)))
+        if high is not None:
+            rows = rows.filter(pc.less_equal(column, high))
         return rows
+
+    def ends(self, column: str, type_: pa.DataType) -> tuple[pa.Scalar | None, pa.Scalar | None]:
+        """Both ends as a key column has them. Raises UsageError when it cannot."""
+        try:
+            low, high = (None if end is None else pa.scalar(end).cast(type_) for end in (self.low, self.high))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise UsageError(
+                8,
+                f"key column '{column}' is {type_}, and {self.low or ''}..{self.high or ''} is no range of it",
+                hint="Audit only steps that have such keys: --step STEP",
+            ) from error
+        return low, high
 
 
 def compare_states(
@@ -95,10 +109,6 @@ def compare_states(
             ]
         found += compare_tables(sides[0], sides[1], shape.key, shape.values, tolerances)
     return found
-
-
-def _without(rows: pa.Table, hashes: Collection[int]) -> pa.Table:
-    return rows.filter(pc.invert(pc.is_in(rows.column(HASH), pa.array(list(hashes), pa.int64()))))
 
 
 def compare_tables(

@@ -37,7 +37,7 @@ from hailstorm.faults import fault
 from hailstorm.history.scratch import SECOND_RUNS
 from hailstorm.ledger.commit import DataFile, Run, encode, unsealed
 from hailstorm.ledger.lease import Lease, turn
-from hailstorm.ledger.ledger import ERASED, Ledger
+from hailstorm.ledger.ledger import ERASED, Ledger, cannot_write
 from hailstorm.ledger.letters import REJECTED, ROW
 from hailstorm.ledger.live import Live
 from hailstorm.ledger.parts import columns_of
@@ -198,7 +198,7 @@ def erase(
         # Before anything goes: who finishes what was killed could not find them any more.
         records=eraser.logs(logs or {}, dry_run=True),
     )
-    with contextlib.ExitStack() as held:
+    with _told_what_to_do(), contextlib.ExitStack() as held:
         if not dry_run:
             lease = Lease(ledger.store)
             held.enter_context(lease.held())
@@ -244,6 +244,15 @@ def erasable(ledger: Ledger, step: str) -> dict[str, pa.DataType]:
         naming = _naming(tables[table], schemas[table].names)
         found |= {field.name: field.type for field in schemas[table] if field.name in naming}
     return found
+
+
+@contextlib.contextmanager
+def _told_what_to_do() -> Iterator[None]:
+    """A disk that is full, or refuses, ends an erasure half-way: doing it again does the rest."""
+    try:
+        yield
+    except OSError as error:
+        raise cannot_write(error) from error
 
 
 def _remove_copies(ledger: Ledger, tables: Iterable[str]) -> None:

@@ -30,14 +30,14 @@ from hailstorm.engine.run import resolved, running
 from hailstorm.engine.ticks.evolution import evolution, require_consent
 from hailstorm.engine.ticks.logs import Logs, OnDataLoss
 from hailstorm.engine.ticks.pacing import PREPARED
-from hailstorm.engine.ticks.renaming import with_names_of_now
+from hailstorm.engine.ticks.renaming import as_renamed, with_names_of_now
 from hailstorm.errors import LogError, RunError, TransientLogError
 from hailstorm.history.compensating import Compensation, changed_keys, difference, rows_of
 from hailstorm.history.moments import When, kept_moment
 from hailstorm.ledger.commit import Commit, SinkShape, StepShape
 from hailstorm.ledger.ledger import Ledger, next_commit
 from hailstorm.ledger.live import Live
-from hailstorm.ledger.renaming import moved
+from hailstorm.ledger.renaming import Names, moved, under_names_of_now
 from hailstorm.ledger.restoring import restored
 from hailstorm.spouts.source import holes
 from hailstorm.topology.fingerprint import fingerprint
@@ -107,14 +107,15 @@ def rewind_topology(
     reach any more: the next run needs the same word.
     """
     with running(topology, ledger, {}, master, conf, accept, on_progress) as (negotiator, _):
-        opened = negotiator.ledger
+        topology, opened, plan = negotiator.topology, negotiator.ledger, negotiator.plan(PREPARED)
+        number = kept_moment(opened, to).commit
+        on_progress(Progress("starting", f"going back to commit {number}", commit=opened.head.commit))
+        # Before the ledger hears of new names: a rewind that is refused changes nothing.
+        refuse_lost_records(topology, opened, number, on_data_loss, accept)
+        _refuse(topology, plan, *seen_as_now(topology, opened, plan, number), append, accept)
         negotiator.rename()
-        found = look_back(negotiator.topology, opened, to)
-        on_progress(Progress("starting", f"going back to commit {found.to}", commit=opened.head.commit))
-        refuse_lost_records(negotiator.topology, opened, found.to, on_data_loss, accept)
-        made = rewind(
-            negotiator.spark, negotiator.topology, opened, negotiator.plan(PREPARED), found.to, append, accept
-        )
+        found = look_back(topology, opened, number)
+        made = rewind(negotiator.spark, topology, opened, plan, number, append, accept)
         negotiator.start(reading=False)
         return replace(found, commit=made.commit, summary=negotiator.stop())
 
@@ -132,21 +133,12 @@ def rewind(
     head = ledger.head
     with ledger.pinned(to):
         then = named_as_now(topology, ledger, head, to)
-        if to == head.commit:
-            raise RunError(
-                40, f"the ledger is at commit {to} already", hint="Name an earlier one: hailstorm commits APP"
-            )
-        sinks = [step for step in topology.steps if isinstance(step, Sink)]
-        if append == "refuse" and (streams := _streams(sinks, head, then)):
-            raise _stream_sinks(streams, then)
-        # What was there then is what the code of now must be able to go on from.
-        known = msgspec.structs.replace(then, commit=head.commit + 1, steps={**head.steps, **then.steps})
-        require_consent(topology, evolution(topology, known, plan.key_types), accept)
+        _refuse(topology, plan, head, then, append, accept)
         now = datetime.now(UTC)
         shapes = known_sinks(topology, set(plan.stateful), head, fingerprint(topology))
         compensation = Compensation(spark, plan, ledger, head, then, int(now.timestamp() * 1_000_000))
         outbox = {}
-        for sink in sinks:
+        for sink in _sinks(topology):
             if sink.is_table and (kept := _comparable(topology, sink, plan, head, shapes)):
                 shapes[sink.name] = kept
                 if files := compensation.outbox(sink, path_to_table(topology, sink, set(plan.stateful))[-1]):
@@ -157,10 +149,36 @@ def rewind(
     return commit
 
 
+def _refuse(topology: Topology, plan: Plan, head: Live, then: Live, append: Append, accept: tuple[str, ...]) -> None:
+    """Raise when there is nothing to go back from, or when a word is missing. Both have the names of now."""
+    if then.commit == head.commit:
+        hint = "Name an earlier one: hailstorm commits APP"
+        raise RunError(40, f"the ledger is at commit {then.commit} already", hint=hint)
+    if append == "refuse" and (streams := _streams(_sinks(topology), head, then)):
+        raise _stream_sinks(streams, then)
+    # What was there then is what the code of now must be able to go on from.
+    known = msgspec.structs.replace(then, commit=head.commit + 1, steps={**head.steps, **then.steps})
+    require_consent(topology, evolution(topology, known, plan.key_types), accept)
+
+
+def _sinks(topology: Topology) -> list[Sink]:
+    return [step for step in topology.steps if isinstance(step, Sink)]
+
+
+def seen_as_now(topology: Topology, ledger: Ledger, plan: Plan, to: int) -> tuple[Live, Live]:
+    """The head and an earlier commit under the names of the code, which the ledger may not know yet. Values only."""
+    head = as_renamed(topology, ledger.head, set(plan.stateful))
+    names = head.called_then(to)
+    return head, _with_shapes_of_now(topology, under_names_of_now(ledger.at(to), names), head, names)
+
+
 def named_as_now(topology: Topology, ledger: Ledger, head: Live, to: int) -> Live:
     """What was live then, under the names that the ledger's steps have now: a rewind takes no name back."""
     names = head.called_then(to)
-    then = moved(ledger.store, ledger.at(to), names, ledger.stamp)
+    return _with_shapes_of_now(topology, moved(ledger.store, ledger.at(to), names, ledger.stamp), head, names)
+
+
+def _with_shapes_of_now(topology: Topology, then: Live, head: Live, names: Names) -> Live:
     steps = {
         name: msgspec.structs.replace(shape, formerly=head.steps[name].formerly) if name in head.steps else shape
         for name, shape in then.steps.items()

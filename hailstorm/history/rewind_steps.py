@@ -19,7 +19,7 @@ from hailstorm.engine.ticks.pacing import PREPARED
 from hailstorm.history.backfill import finished
 from hailstorm.history.moments import When, kept_moment
 from hailstorm.history.past import Past, past_since
-from hailstorm.history.rewind import Rewinding, named_as_now, refuse_lost_records
+from hailstorm.history.rewind import Rewinding, named_as_now, refuse_lost_records, seen_as_now
 from hailstorm.history.second_run import SecondRun
 from hailstorm.ledger.ledger import Ledger
 from hailstorm.ledger.live import Live
@@ -54,11 +54,16 @@ def rewind_steps(
     `accept` names steps whose code has changed since then.
     """
     with running(topology, ledger, {}, master, conf, accept, on_progress) as (negotiator, _):
+        opened, plan, number = negotiator.ledger, negotiator.plan(PREPARED), kept_moment(negotiator.ledger, to).commit
+        # Before the ledger hears of new names: a rewind that is refused changes nothing.
+        refuse_lost_records(negotiator.topology, opened, number, "fail", accept)
+        as_now, then = seen_as_now(negotiator.topology, opened, plan, number)
+        past_since(negotiator.topology, as_now, plan.stateful, steps, then)
         negotiator.rename()
-        head, then = negotiator.ledger.head, kept_moment(negotiator.ledger, to)
-        second = run_since(negotiator, then.commit, steps, accept, on_progress)
+        head = opened.head
+        second = run_since(negotiator, number, steps, accept, on_progress)
         negotiator.start(reading=False, replacement=finished(second))
-        done = replace(_found(negotiator.topology, head, second.past), commit=negotiator.ledger.head.commit)
+        done = replace(_found(negotiator.topology, head, second.past), commit=opened.head.commit)
         return replace(done, summary=negotiator.stop())
 
 

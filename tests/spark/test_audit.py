@@ -12,8 +12,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import hailstorm as hs
-from hailstorm.errors import HailstormError
+from hailstorm.errors import UsageError
+from hailstorm.history import audit
 from hailstorm.history.audit import Audit, Audited
+from hailstorm.history.comparing import KeyRange
 from hailstorm.ledger.commit import StateChange
 from hailstorm.ledger.ledger import Ledger, next_commit
 from hailstorm.ledger.reader import State
@@ -109,15 +111,33 @@ def test_dead_letters_that_would_go_through_now_are_told_apart(spark: SparkSessi
         assert [one.comparison.different for one in later] == [1]  # the letter of before was retried since
 
 
-def test_records_that_the_log_has_no_more_are_said_before_anything_is_run(
+def test_a_step_whose_records_the_log_has_no_more_is_skipped_and_the_others_are_audited(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Driver(strict(5), spark) as driver:
+    storm = strict(5)
+    storm.spout("others", hs.Log("others"), schema="k STRING").fold("other", by="k", n=hs.count())
+    with Driver(storm, spark) as driver:
         for n in (1, 2, 3):
             driver.feed("rows", [{"k": "a", "n": n}])
+            driver.feed("others", [{"k": "b"}])
             driver.advance()
-        monkeypatch.setattr(type(driver.logs["rows"]), "earliest", lambda log: {0: 1})
-        with pytest.raises(HailstormError, match=r"HS-LED-074.*rows/0 begins at 1(.|\n)*--from 2"):
-            audited(spark, driver)
-        (since,) = Audit(spark, driver.topology, driver.ledger, driver.ledger.newest(), base=driver.ledger.at(2)).run()
-        assert not since.comparison.different
+        monkeypatch.setattr(type(driver.logs["rows"]), "earliest", lambda log: {0: int(log is driver.logs["rows"])})
+        found = audited(spark, driver)
+        assert not found["other"].skipped
+        assert found["other"].comparison.equal == 1
+        skipped = next(one for one in found.values() if one.skipped)
+        assert "rows/0 begins at 1 by now" in skipped.skipped
+        assert skipped.notes[0].endswith("--from 2")
+        since = Audit(spark, driver.topology, driver.ledger, driver.ledger.newest(), base=driver.ledger.at(2)).run()
+        assert not any(one.skipped or one.comparison.different for one in since)
+
+
+def test_a_range_of_keys_that_a_step_cannot_have_is_told_before_anything_is_run(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Driver(everything(), spark) as driver:
+        feed(driver, random.Random(5), 2)
+        assert audited(spark, driver, "sizes", keys=KeyRange("2", "9"))["sizes"].comparison.rows
+        monkeypatch.delattr(audit, "scratch_ledger")
+        with pytest.raises(UsageError, match=r"HS-CLI-008  key column 'n' is int64, and a\.\.f is no range of it"):
+            audited(spark, driver, "counts", "sizes", keys=KeyRange("a", "f"))

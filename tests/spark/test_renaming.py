@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import hailstorm as hs
+from hailstorm.engine import run
 from hailstorm.engine.plan.compiler import compile_topology
 from hailstorm.errors import LedgerError, RunError
 from hailstorm.faults import inject
@@ -20,7 +21,10 @@ from hailstorm.history.audit import Audit
 from hailstorm.history.opened import open_ledger
 from hailstorm.history.planning import planned_changes
 from hailstorm.history.replay import Replay
+from hailstorm.history.rewind import rewind_topology
+from hailstorm.history.rewind_steps import rewind_steps
 from hailstorm.history.verify import verify
+from hailstorm.ledger.ledger import Ledger
 from hailstorm.ledger.stores.store import read_table
 from hailstorm.testing import Driver
 from hailstorm.topology.topology import Topology
@@ -287,3 +291,36 @@ def test_wrong_names_are_refused_and_change_nothing(spark: SparkSession) -> None
         assert caught.value.code == "HS-RUN-061"
     with Driver(one_step("totals", renamed_from="counts"), spark) as driver:  # a ledger that never knew the old name
         driver.restart(one_step("totals", renamed_from="counts"))
+
+
+def test_a_rewind_that_is_refused_does_not_rename(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    def storm(name: str, was: str | None = None, monoid: Any = None) -> hs.Topology:
+        found = hs.Topology("renamed")
+        rows = found.spout("rows", hs.Log("rows"), schema="k STRING, n INT")
+        rows.fold(name, by="k", n=monoid or hs.sum("n"), renamed_from=was).sink("board", hs.Console())
+        rows.sink("copies", hs.Console())
+        return found
+
+    monkeypatch.setattr(run, "start_session", lambda *words: spark)
+    with Driver(storm("counts"), spark) as driver:
+        root = driver.ledger.root
+        for number in (1, 2):
+            driver.feed("rows", [{"k": "a", "n": number}])
+            driver.advance()
+        before = driver.ledger.newest()
+        renamed = driver._surrounded(storm("totals", "counts"))
+        other = driver._surrounded(storm("totals", "counts", hs.max("n")))
+        driver._negotiator.fail()
+
+        with pytest.raises(RunError, match="HS-RUN-041"):
+            rewind_topology(renamed, before.commit - 1, ledger=root)
+        with pytest.raises(RunError, match="HS-RUN-040"):
+            rewind_topology(renamed, "latest", ledger=root)
+        with pytest.raises(RunError, match="step 'totals'"):
+            rewind_topology(other, before.commit - 1, ledger=root, append="keep")
+        with pytest.raises(RunError, match="HS-RUN-055  step 'totals' was not there"):
+            rewind_steps(renamed, 0, ("totals",), ledger=root)
+        assert Ledger(root).head == before
+        done = rewind_topology(renamed, "latest-1", ledger=root, append="keep")
+        assert (done.to, done.commit) == (before.commit - 1, before.commit + 2), "the renaming, and the rewind"
+        assert open_ledger(root).state("totals").arrow().to_pylist() == [{"k": "a", "n": 1}]

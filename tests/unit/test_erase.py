@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import random
 from datetime import UTC, datetime
@@ -230,6 +231,19 @@ def test_a_crash_leaves_a_ledger_that_is_right_and_says_what_to_do(place: WordLe
         assert rows == {word: n for word, n in place.at[commit.commit].items() if word != KEY}
     erase(Ledger(root), "counts", wanted())
     assert holding(root) == []
+    check(place)
+
+
+def test_a_disk_that_fills_up_halfway_is_told_and_the_rest_is_done_later(place: WordLedger) -> None:
+    full = OSError(errno.ENOSPC, "No space left on device")
+    with (
+        inject("during-erase", full),
+        pytest.raises(LedgerError, match="HS-LED-012  the ledger cannot be written: No sp"),
+    ):
+        erase(Ledger(place.ledger.root), "counts", wanted())
+    assert holding(place.ledger.root)
+    erase(Ledger(place.ledger.root), "counts", wanted())
+    assert holding(place.ledger.root) == []
     check(place)
 
 

@@ -16,7 +16,15 @@ from hailstorm.engine.delivery.joining import way_to_sink
 from hailstorm.errors import RunError, suggestion
 from hailstorm.ledger.commit import Stamp
 from hailstorm.ledger.live import Live
-from hailstorm.ledger.renaming import Names, called_now, has_state, moved, renamed_fields, with_former
+from hailstorm.ledger.renaming import (
+    Names,
+    called_now,
+    has_state,
+    moved,
+    renamed_fields,
+    under_names_of_now,
+    with_former,
+)
 from hailstorm.ledger.stores.store import Store
 from hailstorm.topology.fingerprint import declared_parts, fingerprint
 from hailstorm.topology.step import Sink, Step
@@ -99,11 +107,22 @@ def renaming(
     topology: Topology, store: Store, head: Live, names: Names, stateful: Set[str], stamp: Stamp
 ) -> dict[str, Any]:
     """The fields of the commit after `head` that moves what it has to the new names. Links files, and nothing more."""
-    after = with_names_of_now(topology, moved(store, head, names, stamp), names)
+    return renamed_fields(head, _known_as(topology, moved(store, head, names, stamp), names, stateful))
+
+
+def as_renamed(topology: Topology, head: Live, stateful: Set[str]) -> Live:
+    """What the ledger will know once it has the names of now. Values only: nothing is written, and files have the names
+    that they had."""
+    names = renames(topology, head)
+    return _known_as(topology, under_names_of_now(head, names), names, stateful) if names else head
+
+
+def _known_as(topology: Topology, live: Live, names: Names, stateful: Set[str]) -> Live:
+    """What has the new names already, with the old ones as former ones; unchanged steps and sinks are known as such."""
+    after = with_names_of_now(topology, live, names)
     former = fingerprint(topology, names)
-    until = head.commit
-    steps = {name: with_former(shape, names.get(name), until) for name, shape in after.steps.items()}
-    sinks = {name: with_former(shape, names.get(name), until) for name, shape in after.sinks.items()}
+    steps = {name: with_former(shape, names.get(name), live.commit) for name, shape in after.steps.items()}
+    sinks = {name: with_former(shape, names.get(name), live.commit) for name, shape in after.sinks.items()}
     for sink in topology.steps:
         known = sinks.get(sink.name)
         if (
@@ -113,7 +132,7 @@ def renaming(
         ):
             same = way_to_sink(topology, sink, stateful, fingerprint(topology))
             sinks[sink.name] = msgspec.structs.replace(known, fingerprint=same)
-    return renamed_fields(head, msgspec.structs.replace(after, steps=steps, sinks=sinks))
+    return msgspec.structs.replace(after, steps=steps, sinks=sinks)
 
 
 def with_names_of_now(topology: Topology, live: Live, names: Names) -> Live:
