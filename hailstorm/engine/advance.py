@@ -211,10 +211,10 @@ class _Wave:
         self.spark.sparkContext.setLocalProperty(PROPERTY, sent)
         list(plan.inbox.take())  # what a failed try left
         started = time.perf_counter()
-        settle(self.spark, plan.tasks)
-        run = plan.job(job.frame)
-        planned = time.perf_counter()
         try:
+            settle(self.spark, plan.tasks)
+            run = plan.job(job.frame)
+            planned = time.perf_counter()
             run()
         except (PySparkException, Py4JJavaError) as error:
             raise failure_of_job(error) from error
