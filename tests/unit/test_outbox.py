@@ -97,6 +97,24 @@ def test_a_whole_table_makes_what_came_before_it_needless(ledger: Ledger) -> Non
     assert outbox.beginning("board") == Beginning(since=0, last=4, whole=3, resent=3)
 
 
+def test_commits_that_are_forgotten_while_a_slow_sink_looks_are_read(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "_REMEMBERED", 4)
+    outbox = LedgerOutbox(ledger)
+
+    def make(count: int) -> None:
+        for _ in range(count):
+            outbox.remember(ledger.read_commit(commit(ledger, "a")) or pytest.fail("no commit"))
+
+    make(4)
+    entries = outbox._entries("board", 0)
+    assert next(entries).commit == 1
+    make(6)
+    assert [entry.commit for entry in entries] == [2, 3, 4], "up to the newest when it began to look"
+    assert [entry.commit for entry in outbox.pending("board", 4)] == [5, 6, 7, 8, 9, 10]
+
+
 def test_what_is_not_kept_any_more_is_known(ledger: Ledger) -> None:
     outbox = LedgerOutbox(ledger)
     for word in "abc":
@@ -133,6 +151,8 @@ def test_what_is_held_is_bounded_and_what_had_to_go_is_read(ledger: Ledger, monk
         files.append(written(ledger, str(number), table))
         outbox.hold({files[-1].path: in_stream(table)})
     assert 1 <= len(outbox._held) < 10
+    outbox.hold(dict(outbox._held))  # the same once more: an attempt that was repeated
+    assert outbox._held_bytes == sum(map(len, outbox._held.values())) <= 2_000
     for number, file in enumerate(files):
         (piece,) = outbox.pieces(Entry(1, 100, (file.path,)))
         assert piece["n"].to_pylist()[0] == number * 100

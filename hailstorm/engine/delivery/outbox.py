@@ -112,6 +112,7 @@ class LedgerOutbox:
         self._ledger = ledger
         self._recent: dict[int, Commit] = {}
         self._held: OrderedDict[str, bytes] = OrderedDict()  # rows of files, as Arrow's stream
+        self._held_bytes = 0
         self._holding = threading.Lock()
 
     @property
@@ -128,9 +129,11 @@ class LedgerOutbox:
     def hold(self, rows: Mapping[str, bytes]) -> None:
         """Keep the rows of files that are about to be committed, for who delivers them soon. The oldest make room."""
         with self._holding:
-            self._held.update(rows)
-            while sum(map(len, self._held.values())) > _HELD_BYTES:
-                self._held.popitem(last=False)
+            for name, stream in rows.items():
+                self._held_bytes += len(stream) - len(self._held.get(name, b""))
+                self._held[name] = stream
+            while self._held_bytes > _HELD_BYTES:
+                self._held_bytes -= len(self._held.popitem(last=False)[1])
 
     def beginning(self, sink: str) -> Beginning:
         head = self._ledger.head
@@ -214,13 +217,14 @@ class LedgerOutbox:
                 yield Entry(commit.commit, rows, tuple(file.path for file in files), whole)
 
     def _commits(self, after: int) -> Iterator[Commit]:
-        """The commits after this one, in order. Those that are remembered need not be read."""
+        """The commits after this one, in order. Those that are remembered need not be read, until one is forgotten that
+        is wanted next: a slow reader is overtaken by those who make commits."""
         number = after + 1
-        if number not in self._recent:
-            yield from self._ledger.commits(after)
         while (commit := self._recent.get(number)) is not None:
             yield commit
             number += 1
+        if number <= self._ledger.head.commit:
+            yield from self._ledger.commits(number - 1)
 
     def _commit(self, number: int) -> Commit | None:
         return self._recent.get(number) or self._ledger.read_commit(number)
