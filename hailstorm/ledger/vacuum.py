@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from hailstorm.faults import fault
 from hailstorm.ledger.commit import Commit, Run, commit_name, decode, encode, stamp_of
+from hailstorm.ledger.cursors import SinkRecord
 from hailstorm.ledger.history_limit import HistoryLimit
 from hailstorm.ledger.ledger import Ledger
 from hailstorm.ledger.letters import REJECTED
@@ -280,7 +281,7 @@ class Vacuum:
         self.cleared.files += self._store.discard_unfinished("", old)
 
     def _passed(self) -> dict[str, int]:
-        return passed_by_sinks(self._ledger)
+        return read_by_sinks(self._ledger)
 
     def _delete(self, names: Iterable[str]) -> None:
         for name in names:
@@ -294,8 +295,17 @@ class Vacuum:
 
 def passed_by_sinks(ledger: Ledger) -> dict[str, int]:
     """The last commit that each sink is known to have got."""
-    sinks = {*ledger.store.list("outbox"), *ledger.store.list("cursors")}
-    return {sink: ledger.cursors.load(sink).commit for sink in sinks}
+    return {sink: record.commit for sink, record in _records(ledger)}
+
+
+def read_by_sinks(ledger: Ledger) -> dict[str, int]:
+    """The last commit of which each sink reads no rows any more: those of a cursor that is ahead are on their way."""
+    return {sink: record.read for sink, record in _records(ledger)}
+
+
+def _records(ledger: Ledger) -> Iterator[tuple[str, SinkRecord]]:
+    for sink in {*ledger.store.list("outbox"), *ledger.store.list("cursors")}:
+        yield sink, ledger.cursors.load(sink)
 
 
 def files_of(runs: Mapping[str, Iterable[Run]], letters: Iterable[str]) -> Iterator[str]:
@@ -308,7 +318,7 @@ def would_go(ledger: Ledger, retention: Retention, now: float) -> tuple[set[str]
     """What a vacuum would delete of files that commits name, and how many commits it would forget."""
     if retention.keeps_all:
         return set(), 0
-    passed = passed_by_sinks(ledger)
+    passed = read_by_sinks(ledger)
     newest = ledger.newest().commit
     commits = [one for one in ledger.commits() if one.commit <= newest - KEEP_LOOSE]
     outboxes = {

@@ -82,8 +82,9 @@ class Outbox(Protocol):
     def recent(self, sink: str) -> Recent:
         """What was counted of rejected rows when a cursor was stored last."""
 
-    def store_cursor(self, sink: str, commit: int, recent: Recent) -> None:
-        """Durable when it returns. For a sink that keeps its own cursor this is a copy, some commits late."""
+    def store_cursor(self, sink: str, commit: int, recent: Recent, ahead: bool = False) -> None:
+        """Durable when it returns. For a sink that keeps its own cursor this is a copy, some commits late. `ahead`: the
+        rows of this commit are read afterwards, and must stay until the next call."""
 
     def store_health(self, sink: str, error: str | None, next_try: datetime | None) -> None:
         """What keeps the sink, for those who read the ledger; without `next_try` it has stopped. None: nothing."""
@@ -178,8 +179,9 @@ class LedgerOutbox:
     def recent(self, sink: str) -> Recent:
         return self._ledger.cursors.load(sink).recent
 
-    def store_cursor(self, sink: str, commit: int, recent: Recent) -> None:
-        self._ledger.cursors.store(sink, SinkRecord(commit=commit, epoch=self._ledger.head.epoch, recent=recent))
+    def store_cursor(self, sink: str, commit: int, recent: Recent, ahead: bool = False) -> None:
+        epoch = self._ledger.head.epoch
+        self._ledger.cursors.store(sink, SinkRecord(commit=commit, epoch=epoch, recent=recent, ahead=ahead))
 
     def store_health(self, sink: str, error: str | None, next_try: datetime | None) -> None:
         before = self._ledger.cursors.load(sink)
