@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 import hailstorm as hs
 from hailstorm.engine.advance import _Wave
+from hailstorm.engine.delivery.deliverer import Deliverer
 from hailstorm.engine.negotiator import Negotiator
 from hailstorm.engine.run import run_topology
 from hailstorm.errors import LedgerError, RunError
@@ -167,6 +168,41 @@ def test_a_sink_that_fails_pauses_input_at_the_outbox_limit_and_goes_on_when_it_
     assert committed < 12
     assert got[-1] == ("a", 12)
     assert [n for _, n in got] == sorted({n for _, n in got}), "in commit order, each once"
+
+
+def test_the_end_of_all_input_waits_for_a_sink_that_is_behind_and_not_for_one_that_has_stopped(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = Log(tmp_path / "log").create(1)
+    log.append([{"k": "a", "at": "2026-01-31 09:00:00"}])
+    storm = hs.Topology("ending")
+    rows = storm.spout("rows", log, schema="k STRING, at TIMESTAMP", event_time="at")
+    rows.window("1 minute", emit="final").fold("counts", by="k", n=hs.count())
+    negotiator = running(spark, storm, tmp_path / "ledger")
+    try:
+        while negotiator.tick():
+            pass
+        asked = []
+
+        def behind(for_seconds: float) -> str | None:
+            asked.append(time.monotonic())
+            return "out" if asked[-1] - asked[0] < for_seconds else None
+
+        with monkeypatch.context() as patch:
+            patch.setattr(negotiator._beside, "too_far_behind", lambda: behind(60))
+            patch.setattr(Deliverer, "stopped", True)
+            negotiator.complete()
+            assert len(asked) <= 1, "nothing will come of waiting for it"
+        with monkeypatch.context() as patch:
+            asked.clear()
+            patch.setattr(negotiator._beside, "too_far_behind", lambda: behind(0.5))
+            negotiator.complete()
+            assert 2 <= len(asked) < 100, "it rests in between"
+        assert open_ledger(tmp_path / "ledger").state("counts").arrow().num_rows == 1
+        negotiator.stop()
+    except BaseException:
+        negotiator.fail()
+        raise
 
 
 def test_a_sink_that_cannot_go_on_stops_the_run_and_keeps_its_rows(spark: SparkSession, tmp_path: Path) -> None:
