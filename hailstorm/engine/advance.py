@@ -211,10 +211,10 @@ class _Wave:
         self.spark.sparkContext.setLocalProperty(PROPERTY, sent)
         list(plan.inbox.take())  # what a failed try left
         started = time.perf_counter()
-        settle(self.spark, plan.tasks)
-        run = plan.job(job.frame)
-        planned = time.perf_counter()
         try:
+            settle(self.spark, plan.tasks)
+            run = plan.job(job.frame)
+            planned = time.perf_counter()
             run()
         except (PySparkException, Py4JJavaError) as error:
             raise failure_of_job(error) from error
@@ -251,7 +251,8 @@ class _Wave:
         store = self.work.ledger.store if place is None else open_store(place.address)
         for report in self.reports:
             for name in report.files():
-                store.delete(name)
+                with suppress(OSError):  # that would hide why the advance has failed
+                    store.delete(name)
 
     def remove_scratch(self) -> None:
         """What waves left for each other. In most ticks that is nothing, and then nothing is asked of a store."""

@@ -387,8 +387,9 @@ class Negotiator:
     def complete(self) -> None:
         """Say that the logs hold all that there will be, and do all that has waited for time."""
         self._committer.complete(self._calendar.now())
-        while self.due() and not self._stop.is_set():
-            self.tick(self.position())
+        while self.due() and not (self._stop.is_set() or self._beside.deliverer.stopped):
+            if not self.tick(self.position()):
+                self.rest()
 
     def replace(self, replacement: Replacement) -> None:
         """Between two ticks: let this state take the place of that of its steps."""

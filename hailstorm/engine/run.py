@@ -31,7 +31,7 @@ from hailstorm.engine.ticks.replacing import Replacement
 from hailstorm.engine.wishes import check_accepted, check_partitions, check_places, settings_of, target_of
 from hailstorm.errors import RunError, TransientLogError
 from hailstorm.ledger.lease import Lease
-from hailstorm.ledger.ledger import Ledger
+from hailstorm.ledger.ledger import Ledger, cannot_write
 from hailstorm.ledger.stores import is_folder
 from hailstorm.topology.step import Sink, Spout, Step
 from hailstorm.topology.topology import Topology
@@ -138,7 +138,7 @@ def running(
     if standby is not None:
         start_spark = partial(_session_beside, topology, log_file, master, conf)
         waiting = StandBy(topology, opened, settings, accept, standby, on_progress, start_spark)
-    with Lease(opened.store).held(waiting):
+    with _ledger_that_answers(), Lease(opened.store).held(waiting):
         if waiting is not None:
             opened.catch_up()
         # Where the logs are is asked before Spark starts: `caught-up` is with what was there when the user typed it.
@@ -167,6 +167,17 @@ def running(
             if means_that_java_has_ended(error):
                 raise _java_is_gone(log_file) from error
             raise
+
+
+@contextmanager
+def _ledger_that_answers() -> Iterator[None]:
+    """A store that stays away, or a disk that fails, is told in a sentence, wherever that was met."""
+    try:
+        yield
+    except ConnectionError:  # nobody reads what we print, or Java does not answer
+        raise
+    except OSError as error:
+        raise cannot_write(error) from error
 
 
 def _app_name(topology: Topology) -> str:

@@ -16,7 +16,8 @@ from hailstorm.ledger.stores.store import Store
 class SinkRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What the ledger knows of a sink: the last commit that it got, and the error that it waits for to pass.
 
-    `next_try` is when delivery tries again (ISO 8601); without it a sink with an error waits for a person.
+    `next_try` is when delivery tries again (ISO 8601); without it a sink with an error waits for a person. `ahead` says
+    that this was written before the rows of its commit were delivered (at-most-once): they may still be read.
     """
 
     commit: int = 0
@@ -24,6 +25,12 @@ class SinkRecord(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
     next_try: str | None = None
     recent: tuple[tuple[int, int], ...] = ()  # rows, and rejected ones among them, of the last commits
+    ahead: bool = False
+
+    @property
+    def read(self) -> int:
+        """The last commit whose rows nobody reads any more."""
+        return self.commit - self.ahead
 
 
 class Cursors:

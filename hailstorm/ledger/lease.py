@@ -109,9 +109,10 @@ class Lease:
             self.release()
 
     def release(self) -> None:
-        holder = self._holder()
-        if holder is not None and self._is_me(holder):
-            self._store.delete(NAME)
+        with contextlib.suppress(OSError):  # the store is away: then it becomes stale, which is harmless
+            holder = self._holder()
+            if holder is not None and self._is_me(holder):
+                self._store.delete(NAME)
 
     def _seize(self) -> bool:
         """Write our name in place of one that does not count any more. False when another one was faster.

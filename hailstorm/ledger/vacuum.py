@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from hailstorm.faults import fault
 from hailstorm.ledger.commit import Commit, Run, commit_name, decode, encode, stamp_of
+from hailstorm.ledger.cursors import SinkRecord
 from hailstorm.ledger.history_limit import HistoryLimit
 from hailstorm.ledger.ledger import Ledger
 from hailstorm.ledger.letters import REJECTED
@@ -286,15 +287,24 @@ class Vacuum:
 
 def passed_by_sinks(ledger: Ledger) -> dict[str, int]:
     """The last commit that each sink is known to have got."""
-    sinks = {*ledger.store.list("outbox"), *ledger.store.list("cursors")}
-    return {sink: ledger.cursors.load(sink).commit for sink in sinks}
+    return {sink: record.commit for sink, record in _records(ledger)}
+
+
+def read_by_sinks(ledger: Ledger) -> dict[str, int]:
+    """The last commit of which each sink reads no rows any more: those of a cursor that is ahead are on their way."""
+    return {sink: record.read for sink, record in _records(ledger)}
+
+
+def _records(ledger: Ledger) -> Iterator[tuple[str, SinkRecord]]:
+    for sink in {*ledger.store.list("outbox"), *ledger.store.list("cursors")}:
+        yield sink, ledger.cursors.load(sink)
 
 
 def outboxes_done_with(ledger: Ledger, live: Live) -> dict[str, int]:
     """The last commit whose outbox is not needed any more, by sink. From the first open dead letter of a sink on its
     outboxes stay, and the commits that name them: a retry must know which keys have changed since."""
     found = {}
-    for sink, passed in passed_by_sinks(ledger).items():
+    for sink, passed in read_by_sinks(ledger).items():
         rejected = (int(name[:20]) for name in ledger.store.list(f"{REJECTED}/{sink}"))
         found[sink] = min([passed, *(number for number in rejected if number > live.retried.get(sink, 0))])
     return found

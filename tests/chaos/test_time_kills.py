@@ -24,6 +24,8 @@ KILLS = (
     ("resident", "after-write:3"),
     ("prepared", "before-commit:3"),
     ("prepared", "after-commit:2"),
+    ("planned", "after-write:2"),  # of several tasks, each with its part of what has fired
+    ("planned", "before-commit:2"),
     ("resident", "during-delivery:2"),
 )
 

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import hailstorm as hs
 from hailstorm.clock.clock import Clock, Interval
+from hailstorm.engine import advance as module
 from hailstorm.engine.advance import Work, advance
 from hailstorm.engine.place import Place, nowhere
 from hailstorm.engine.plan.compiler import compile_topology
@@ -111,6 +113,24 @@ def test_a_tick_in_which_a_report_is_missing_is_tried_again(
         with pytest.raises(RunError, match=r"HS-RUN-030.*1 of \d tasks of '.*' have not reported"):
             driver.advance()
         assert driver.ledger.head.commit == before
+
+
+def test_a_tick_whose_job_cannot_be_planned_is_tried_again(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An executor may be lost at any time, also while the ranges of tasks are settled on them."""
+    settle, failures = module.settle, [PySparkException("lost an executor")]
+
+    def fails_once(spark: SparkSession, tasks: int) -> None:
+        if failures:
+            raise failures.pop()
+        settle(spark, tasks)
+
+    with Driver(words(), spark, tasks=(2,)) as driver:
+        monkeypatch.setattr(module, "settle", fails_once)
+        driver.feed("rows", [{"k": "a b"}, {"k": "a"}])
+        assert driver.advance() == 2
+        assert not failures
 
 
 class Unreadable(Log):

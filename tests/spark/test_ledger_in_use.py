@@ -15,11 +15,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 import hailstorm as hs
+from hailstorm.engine.advance import _Wave
+from hailstorm.engine.delivery.deliverer import Deliverer
 from hailstorm.engine.negotiator import Negotiator
-from hailstorm.errors import RunError
+from hailstorm.engine.run import run_topology
+from hailstorm.errors import LedgerError, RunError
 from hailstorm.ledger import compaction, ledger
 from hailstorm.ledger.ledger import Ledger
 from hailstorm.ledger.reader import open_ledger
+from hailstorm.ledger.stores.local import LocalStore
 from hailstorm.sinks.call import Row
 from hailstorm.spouts.log import Log
 from hailstorm.testing import Driver
@@ -166,6 +170,41 @@ def test_a_sink_that_fails_pauses_input_at_the_outbox_limit_and_goes_on_when_it_
     assert [n for _, n in got] == sorted({n for _, n in got}), "in commit order, each once"
 
 
+def test_the_end_of_all_input_waits_for_a_sink_that_is_behind_and_not_for_one_that_has_stopped(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = Log(tmp_path / "log").create(1)
+    log.append([{"k": "a", "at": "2026-01-31 09:00:00"}])
+    storm = hs.Topology("ending")
+    rows = storm.spout("rows", log, schema="k STRING, at TIMESTAMP", event_time="at")
+    rows.window("1 minute", emit="final").fold("counts", by="k", n=hs.count())
+    negotiator = running(spark, storm, tmp_path / "ledger")
+    try:
+        while negotiator.tick():
+            pass
+        asked = []
+
+        def behind(for_seconds: float) -> str | None:
+            asked.append(time.monotonic())
+            return "out" if asked[-1] - asked[0] < for_seconds else None
+
+        with monkeypatch.context() as patch:
+            patch.setattr(negotiator._beside, "too_far_behind", lambda: behind(60))
+            patch.setattr(Deliverer, "stopped", True)
+            negotiator.complete()
+            assert len(asked) <= 1, "nothing will come of waiting for it"
+        with monkeypatch.context() as patch:
+            asked.clear()
+            patch.setattr(negotiator._beside, "too_far_behind", lambda: behind(0.5))
+            negotiator.complete()
+            assert 2 <= len(asked) < 100, "it rests in between"
+        assert open_ledger(tmp_path / "ledger").state("counts").arrow().num_rows == 1
+        negotiator.stop()
+    except BaseException:
+        negotiator.fail()
+        raise
+
+
 def test_a_sink_that_cannot_go_on_stops_the_run_and_keeps_its_rows(spark: SparkSession, tmp_path: Path) -> None:
     broken = [True]
     got: list[str] = []
@@ -211,6 +250,50 @@ def test_what_could_not_be_delivered_in_time_is_in_the_summary_and_in_the_ledger
 
 
 # Evolution
+
+
+@pytest.mark.parametrize("method", ["sizes", "put"])
+def test_a_store_that_stays_away_ends_the_run_with_a_sentence(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    log = Log(tmp_path / "log").create(1)
+    storm = hs.Topology("away", publish="off")
+    storm.spout("letters", log, schema="k STRING").fold("counts", by="k", n=hs.count())
+    log.append(letters("ab"))
+
+    def away(*_: object) -> None:
+        raise OSError(5, "s3://bucket does not answer as it should")
+
+    def goes_away(self: Ledger, *args: Any) -> Any:
+        """After the first commit."""
+        found = commit(self, *args)
+        for name in (method, "get"):  # the lease cannot be given back, either
+            monkeypatch.setattr(LocalStore, name, away)
+        return found
+
+    commit = Ledger.commit
+    monkeypatch.setattr(Ledger, "commit", goes_away)
+    with pytest.raises(LedgerError, match="cannot be written: s3://bucket does not answer"):
+        run_topology(storm, ledger=tmp_path / "ledger", until="caught-up", overrides={"ways": "planned"})
+
+
+def test_a_failure_is_told_also_when_its_files_cannot_be_deleted(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise RunError(99, "the real reason")
+
+    def away(*_: object) -> None:
+        raise OSError(5, "does not answer")
+
+    with Driver(counting(), spark) as driver:
+        driver.feed("letters", letters("ab"))
+        with monkeypatch.context() as patch, pytest.raises(RunError, match="the real reason"):
+            patch.setattr(_Wave, "take", fails)
+            patch.setattr(LocalStore, "delete", away)
+            driver.advance()
+        driver._negotiator.fail()
+        driver._open()
 
 
 def test_a_topology_may_change_between_runs_and_nothing_is_reset_silently(spark: SparkSession, tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ class MemoryOutbox:
     def recent(self, sink: str) -> Recent:
         return self.counts.get(sink, ())
 
-    def store_cursor(self, sink: str, commit: int, recent: Recent) -> None:
+    def store_cursor(self, sink: str, commit: int, recent: Recent, ahead: bool = False) -> None:
         self.stores += 1
         self.cursors[sink] = commit
         self.counts[sink] = recent

@@ -13,13 +13,20 @@ import pytest
 from msgspec.structs import replace
 
 from hailstorm.engine.delivery import outbox as engine
+from hailstorm.engine.delivery.deliverer import Deliverer
 from hailstorm.engine.delivery.outbox import Beginning, Entry, LedgerOutbox, fitting, read_pieces
 from hailstorm.engine.resident.worker import in_stream
-from hailstorm.errors import LedgerError, SinkError
+from hailstorm.errors import LedgerError, Location, SinkError
 from hailstorm.ledger.commit import RESENT, DataFile, SinkShape
 from hailstorm.ledger.lease import NAME as LEASE
 from hailstorm.ledger.lease import Holder, Lease
 from hailstorm.ledger.ledger import Ledger, next_commit
+from hailstorm.ledger.vacuum import Vacuum
+from hailstorm.sinks.call import Call
+from hailstorm.sinks.sink import Parcel
+from hailstorm.topology import step
+from hailstorm.topology.retention import DEFAULT
+from hailstorm.topology.schema import Column, Schema
 
 
 @pytest.fixture
@@ -97,6 +104,52 @@ def test_a_whole_table_makes_what_came_before_it_needless(ledger: Ledger) -> Non
     assert outbox.beginning("board") == Beginning(since=0, last=4, whole=3, resent=3)
 
 
+def test_commits_that_are_forgotten_while_a_slow_sink_looks_are_read(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "_REMEMBERED", 4)
+    outbox = LedgerOutbox(ledger)
+
+    def make(count: int) -> None:
+        for _ in range(count):
+            outbox.remember(ledger.read_commit(commit(ledger, "a")) or pytest.fail("no commit"))
+
+    make(4)
+    entries = outbox._entries("board", 0)
+    assert next(entries).commit == 1
+    make(6)
+    assert [entry.commit for entry in entries] == [2, 3, 4], "up to the newest when it began to look"
+    assert [entry.commit for entry in outbox.pending("board", 4)] == [5, 6, 7, 8, 9, 10]
+
+
+def test_rows_that_are_delivered_at_most_once_stay_until_they_have_been_read(ledger: Ledger) -> None:
+    """Their cursor is stored first. Vacuum, which runs beside delivery, must not take them for delivered."""
+    got: list[str] = []
+
+    class Slow(Call):
+        def deliver(self, parcel: Parcel) -> None:
+            Vacuum(ledger, DEFAULT).work()
+            super().deliver(parcel)
+
+    for word in "abc":
+        files = (written(ledger, ledger.stamp.new_name(), pa.table({"word": [word]})),)
+        ledger.commit(next_commit(ledger.head, "tick", 1, datetime.now(UTC), outbox={"board": files}))
+    sink = step.Sink(
+        "board",
+        Location("app.py", 3),
+        ("words",),
+        Schema((Column("word", "string"),)),
+        sink=Slow(lambda rows: got.extend(row["word"] for row in rows)),
+        delivery="at-most-once",
+    )
+    deliverer = Deliverer("words", [sink], LedgerOutbox(ledger))
+    deliverer.start()
+    assert deliverer.drain(30), deliverer.states()
+    deliverer.stop()
+    assert got == ["a", "b", "c"]
+    assert len(ledger.store.list("outbox/board")) == 1, "the last one waits for the next"
+
+
 def test_what_is_not_kept_any_more_is_known(ledger: Ledger) -> None:
     outbox = LedgerOutbox(ledger)
     for word in "abc":
@@ -133,6 +186,8 @@ def test_what_is_held_is_bounded_and_what_had_to_go_is_read(ledger: Ledger, monk
         files.append(written(ledger, str(number), table))
         outbox.hold({files[-1].path: in_stream(table)})
     assert 1 <= len(outbox._held) < 10
+    outbox.hold(dict(outbox._held))  # the same once more: an attempt that was repeated
+    assert outbox._held_bytes == sum(map(len, outbox._held.values())) <= 2_000
     for number, file in enumerate(files):
         (piece,) = outbox.pieces(Entry(1, 100, (file.path,)))
         assert piece["n"].to_pylist()[0] == number * 100

@@ -191,7 +191,7 @@ class Courier:
                 self.outbox.forget_rejected(self.name, entry.commit)
         faults.fault("before-delivery")
         if self.mode == "at-most-once":
-            self.outbox.store_cursor(self.name, commit, self.rejections.recent)
+            self.outbox.store_cursor(self.name, commit, self.rejections.recent, ahead=True)
             faults.fault("during-delivery")
         try:
             parcels = [Parcel(one.commit, one.rows, partial(self._pieces, one), one.whole) for one in entries]

@@ -82,8 +82,9 @@ class Outbox(Protocol):
     def recent(self, sink: str) -> Recent:
         """What was counted of rejected rows when a cursor was stored last."""
 
-    def store_cursor(self, sink: str, commit: int, recent: Recent) -> None:
-        """Durable when it returns. For a sink that keeps its own cursor this is a copy, some commits late."""
+    def store_cursor(self, sink: str, commit: int, recent: Recent, ahead: bool = False) -> None:
+        """Durable when it returns. For a sink that keeps its own cursor this is a copy, some commits late. `ahead`: the
+        rows of this commit are read afterwards, and must stay until the next call."""
 
     def store_health(self, sink: str, error: str | None, next_try: datetime | None) -> None:
         """What keeps the sink, for those who read the ledger; without `next_try` it has stopped. None: nothing."""
@@ -112,6 +113,7 @@ class LedgerOutbox:
         self._ledger = ledger
         self._recent: dict[int, Commit] = {}
         self._held: OrderedDict[str, bytes] = OrderedDict()  # rows of files, as Arrow's stream
+        self._held_bytes = 0
         self._holding = threading.Lock()
 
     @property
@@ -128,9 +130,11 @@ class LedgerOutbox:
     def hold(self, rows: Mapping[str, bytes]) -> None:
         """Keep the rows of files that are about to be committed, for who delivers them soon. The oldest make room."""
         with self._holding:
-            self._held.update(rows)
-            while sum(map(len, self._held.values())) > _HELD_BYTES:
-                self._held.popitem(last=False)
+            for name, stream in rows.items():
+                self._held_bytes += len(stream) - len(self._held.get(name, b""))
+                self._held[name] = stream
+            while self._held_bytes > _HELD_BYTES:
+                self._held_bytes -= len(self._held.popitem(last=False)[1])
 
     def beginning(self, sink: str) -> Beginning:
         head = self._ledger.head
@@ -175,8 +179,9 @@ class LedgerOutbox:
     def recent(self, sink: str) -> Recent:
         return self._ledger.cursors.load(sink).recent
 
-    def store_cursor(self, sink: str, commit: int, recent: Recent) -> None:
-        self._ledger.cursors.store(sink, SinkRecord(commit=commit, epoch=self._ledger.head.epoch, recent=recent))
+    def store_cursor(self, sink: str, commit: int, recent: Recent, ahead: bool = False) -> None:
+        epoch = self._ledger.head.epoch
+        self._ledger.cursors.store(sink, SinkRecord(commit=commit, epoch=epoch, recent=recent, ahead=ahead))
 
     def store_health(self, sink: str, error: str | None, next_try: datetime | None) -> None:
         before = self._ledger.cursors.load(sink)
@@ -214,13 +219,14 @@ class LedgerOutbox:
                 yield Entry(commit.commit, rows, tuple(file.path for file in files), whole)
 
     def _commits(self, after: int) -> Iterator[Commit]:
-        """The commits after this one, in order. Those that are remembered need not be read."""
+        """The commits after this one, in order. Those that are remembered need not be read, until one is forgotten that
+        is wanted next: a slow reader is overtaken by those who make commits."""
         number = after + 1
-        if number not in self._recent:
-            yield from self._ledger.commits(after)
         while (commit := self._recent.get(number)) is not None:
             yield commit
             number += 1
+        if number <= self._ledger.head.commit:
+            yield from self._ledger.commits(number - 1)
 
     def _commit(self, number: int) -> Commit | None:
         return self._recent.get(number) or self._ledger.read_commit(number)
