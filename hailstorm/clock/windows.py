@@ -23,6 +23,7 @@ Emit = Literal["updates", "final"]
 Late = Literal["correct", "side", "drop"]
 
 HOUR = 3_600_000_000
+MOST = 1_000  # windows that a row may be in, where each of them costs something
 
 
 @dataclass(frozen=True)
