@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +62,10 @@ def status_of(reader: LedgerReader, ledger: str | Path, app: App | None) -> dict
         "clock": live.clock,
         "lag": _lag(app, live) if app else {},
         "watermark": live.watermark,
+        "watermarks": {
+            step: {"input": _iso(above), "output": _iso(handed_on)}
+            for step, (above, handed_on) in live.watermarks.items()
+        },
         "sinks": {name: _sink(reader.cursor(name), live.outboxes.get(name, 0), live.commit) for name in live.sinks},
         "errors": live.errors + reader.rejected(),
         "late": live.late,
@@ -68,6 +73,10 @@ def status_of(reader: LedgerReader, ledger: str | Path, app: App | None) -> dict
         **{name: found for name, found in unread.items() if found},
         **({"kept": [asdict(one) for one in kept]} if (kept := kept_states(live)) else {}),
     }
+
+
+def _iso(micros: int | None) -> str | None:
+    return None if micros is None else (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)).isoformat()
 
 
 def _sink(record: SinkRecord, last: int, newest: int) -> dict[str, Any]:
@@ -111,6 +120,14 @@ def _lag(app: App, live: Live) -> dict[str, dict[str, int]]:
     return lag
 
 
+def _show_watermarks(watermarks: dict[str, dict[str, str | None]]) -> None:
+    """Of each step, by which its rows are late and what is due, and what it hands on: one that holds rows back is the
+    one whose output is behind its input."""
+    if any(times["input"] is not None for times in watermarks.values()):
+        rows = ({"step": step, **times} for step, times in watermarks.items())
+        print_rows(("step", "input", "output"), rows)
+
+
 def _show(found: dict[str, Any], reader: LedgerReader, app: App | None) -> None:
     from hailstorm.engine.plan.needs import Found
 
@@ -137,6 +154,7 @@ def _show(found: dict[str, Any], reader: LedgerReader, app: App | None) -> None:
         for partition, offset in partitions.items()
     ]
     print_rows(("spout", "partition", "next offset", "lag", "skipped"), positions)
+    _show_watermarks(found["watermarks"])
     if found["sinks"]:
         limit = app.topology.settings.outbox_limit if app else None
         rows = (

@@ -1,13 +1,15 @@
 """Windows: which stretches of the time line a moment falls into. Pure values over arrays of microseconds since 1970.
 
 Windows are aligned to 1970 in a zone, moved by an offset: [start, end), one beginning every `every`. In a zone with
-summer time they are aligned to what its clocks show, so a day has 23, 24 or 25 hours. Where windows divide an hour,
-a changed clock moves them by whole windows, so they all keep their length.
+summer time they are aligned to what its clocks show, so a day has 23, 24 or 25 hours. A bound is when the clocks first
+show it: a bound within an hour that is shown twice has passed, although they show an earlier time once more. Where a
+changed clock moves windows by whole windows, as those that divide an hour, they all keep their length.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import gcd
 from typing import Literal
 
@@ -21,6 +23,7 @@ Emit = Literal["updates", "final"]
 Late = Literal["correct", "side", "drop"]
 
 HOUR = 3_600_000_000
+MOST = 1_000  # windows that a row may be in, where each of them costs something
 
 
 @dataclass(frozen=True)
@@ -98,17 +101,40 @@ class Windows:
         return self._moment(start, times, shown), self._moment(start + self.size, times, shown)
 
     def shown(self, times: Times) -> Times:
-        """What the clocks of the zone show at these moments."""
+        """What the clocks of the zone show at these moments; once they were put back, at least the last bound of a
+        window that they had shown before."""
         if self.zone == "UTC":
             return times
-        zoned = pa.array(times, pa.int64()).cast(pa.timestamp("us", tz=self.zone))
-        return np.asarray(pc.local_timestamp(zoned).cast(pa.int64()))
+        shown = _local(times, self.zone)
+        return shown if self._keep_their_length else self._never_back(times, shown)
+
+    def _never_back(self, times: Times, shown: Times) -> Times:
+        found, places = shown.copy(), np.arange(len(times))
+        while len(places):
+            bounds = self._next_bounds(found[places])
+            passed = self.moment(bounds) <= times[places]
+            places = places[passed]
+            found[places] = bounds[passed]
+        return found
+
+    def _next_bounds(self, shown: Times) -> Times:
+        """The first bound of any window after what the clocks show."""
+        since = shown - self.offset
+        begun, rest = since // self.every * self.every, self.size % self.every
+        return self.offset + begun + np.where(since - begun < rest, rest, self.every)
+
+    @property
+    def _keep_their_length(self) -> bool:
+        """Whether clocks that are put back or forward leave the bounds of windows where they were: so each window that
+        they show twice is two. With gaps between windows, that takes clocks which change where one may begin."""
+        unit = self.size if self.offset % self.size == 0 and HOUR % self.size == 0 else self.every
+        return self.pane < HOUR and all(change % unit == 0 for change in _changes(self.zone))
 
     def _moment(self, shown: Times, moment: Times, seen: Times) -> Times:
         """When the clocks first show this. `seen` is what they show at a moment in the same window."""
         if self.zone == "UTC":
             return shown
-        if HOUR % self.pane == 0 and self.pane < HOUR:
+        if self._keep_their_length:
             return shown - seen + moment
         return self.moment(shown)
 
@@ -119,3 +145,16 @@ class Windows:
         local = pa.array(shown, pa.int64()).cast(pa.timestamp("us"))
         zoned = pc.assume_timezone(local, self.zone, ambiguous="earliest", nonexistent="latest")
         return np.asarray(zoned.cast(pa.int64()))
+
+
+def _local(times: Times, zone: str) -> Times:
+    """What the clocks of a zone show at these moments."""
+    zoned = pa.array(times, pa.int64()).cast(pa.timestamp("us", tz=zone))
+    return np.asarray(pc.local_timestamp(zoned).cast(pa.int64()))
+
+
+@lru_cache(64)
+def _changes(zone: str) -> frozenset[int]:
+    """By how much the clocks of a zone were ever put back or forward since 1970, as seen every few weeks until 2040."""
+    times = np.arange(0, 70 * 365, 15, dtype=np.int64) * 24 * HOUR
+    return frozenset(np.diff(_local(times, zone) - times).tolist())

@@ -155,6 +155,14 @@ def bad_window(why: str, advice: str, at: Location) -> TopologyError:
     return TopologyError(71, why, at=at, hint=advice)
 
 
+def too_many_windows(stream: str, count: int, most: int, at: Location) -> TopologyError:
+    advice = (
+        f"Let them begin less often; at most {most:,} is allowed. More are, of a stream, where windows are shown when\n"
+        'they end and share what they have in common: emit="final", with monoids of Hailstorm\'s own.'
+    )
+    return bad_window(f"every row of '{stream}' would be in {count:,} windows", advice, at)
+
+
 def no_event_time(step: str, spout: str, at: Location) -> TopologyError:
     hint = f"Name the column that says when a row happened: storm.spout('{spout}', ..., event_time='at')."
     return TopologyError(72, f"step '{step}' goes by event time, and spout '{spout}' has none", at=at, hint=hint)

@@ -74,7 +74,7 @@ class Step:
 
     @property
     def behind_us(self) -> int:
-        """How far behind the watermark by which it is released a row can be, in microseconds."""
+        """How far behind the watermark with which it leaves the step a row can be, in microseconds."""
         return 0
 
     @property
@@ -438,7 +438,14 @@ class Join(TwoSided):
 
     @property
     def behind_us(self) -> int:
-        bounds = {"inner": 0, "right": self.before_us, "full": max(self.before_us, self.after_us)}
+        """Each row of a pair is open when they meet, so that the later one is within the shorter bound. Other rows have
+        their own times: those of the left within what may come after them, those of the right within the other bound.
+        """
+        bounds = {
+            "inner": min(self.before_us, self.after_us),
+            "right": self.before_us,
+            "full": max(self.before_us, self.after_us),
+        }
         return max(bounds.get(self.how, self.after_us), 0)
 
     @property

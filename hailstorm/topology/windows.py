@@ -6,13 +6,16 @@ clock/windows.py; when it closes and what is late, in engine/stages/windows.py.
 
 from __future__ import annotations
 
+import warnings
 import zoneinfo
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from hailstorm.algebra.monoid import AnyMonoid
-from hailstorm.clock.windows import Closing, Late, Windows
+from hailstorm.algebra.monoid import AnyMonoid, SqlMonoid
+from hailstorm.clock.panes import can_share
+from hailstorm.clock.windows import MOST, Closing, Late, Windows
 from hailstorm.columns import WINDOW_END, WINDOW_START
 from hailstorm.errors import Location, suggestion
 from hailstorm.topology import checks, mistakes
@@ -24,8 +27,6 @@ if TYPE_CHECKING:
     from hailstorm.topology.stream import Stream
     from hailstorm.topology.table import Table
     from hailstorm.topology.topology import Topology
-
-_MANY = 1_000  # windows that one row is in
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,7 @@ class Windowed:
                 raise mistakes.bad_key(name, taken, "the windows of this step have a column of that name", at)
         key = (*given, WINDOW_START, WINDOW_END)
         made = checks.all_columns(name, columns, monoids, at)
+        self._check_number(made.values(), at)
         folded = folded_columns(name, given, made, source, at, (WINDOW_START, WINDOW_END))
         step = WindowedFold(
             name,
@@ -73,6 +75,21 @@ class Windowed:
             source_schema=source.schema,
         )
         return self.stream.topology.add_table(step)
+
+    def _check_number(self, monoids: Iterable[object], at: Location) -> None:
+        """A row costs each of its windows, unless they share panes: then it costs a pane, and each window its panes."""
+        windows = self.windows
+        if windows is None or windows.at_most <= MOST:
+            return
+        native = all(isinstance(monoid, SqlMonoid) for monoid in monoids)
+        final = self.closing.emit == "final" and not self.stream.step.is_table
+        if not (final and native and can_share(windows)):
+            raise mistakes.too_many_windows(self.stream.name, windows.at_most, MOST, at)
+        text = (
+            f"every row of '{self.stream.name}' is in {windows.at_most:,} windows. Each key has one that ends every "
+            f"{timedelta(microseconds=windows.every)}, and it is made of up to as many panes"
+        )
+        warnings.warn_explicit(text, UserWarning, at.file, at.line)
 
 
 def windowed(
@@ -96,9 +113,6 @@ def windowed(
         why = f"windows of '{stream.name}' neither divide an hour nor are they whole hours"
         advice = "In a zone with summer time they would come apart when its clocks change. Take UTC, or another size."
         raise mistakes.bad_window(why, advice, at)
-    if windows.at_most > _MANY:
-        why = f"every row of '{stream.name}' would be in {windows.at_most:,} windows"
-        raise mistakes.bad_window(why, f"Let them begin less often; at most {_MANY:,} is allowed.", at)
     return Windowed(stream, windows, 0, _closing(stream.name, emit, late, keep, what, at))
 
 

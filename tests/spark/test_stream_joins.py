@@ -224,6 +224,26 @@ def test_a_row_whose_negative_bound_has_passed_when_it_comes_is_not_lost(
         assert driver.ledger.head.late == 0
 
 
+@pytest.mark.parametrize("how", ["inner", "left", "semi"])
+def test_a_pair_is_never_late_for_the_step_below(spark: SparkSession, how: str) -> None:
+    storm = hs.Topology("below")
+    words = {"schema": "k INT, at TIMESTAMP", "event_time": "at"}
+    views = storm.spout("views", hs.Log("x"), **words)  # type: ignore[arg-type]
+    clicks = storm.spout("clicks", hs.Log("x"), **words)  # type: ignore[arg-type]
+    joined = views.join("pairs", clicks, on="k", within="10 minutes", how=how)
+    joined.window("1 minute", late="side").fold("by_minute", by="k", n=hs.count())
+    with Driver(storm, spark) as driver:
+        driver.feed("clicks", [{"k": 1, "at": at(3 * 60).isoformat()}, {"k": 2, "at": at(10 * 60).isoformat()}])
+        driver.feed("views", [{"k": 3, "at": at(10 * 60).isoformat()}])
+        driver.advance()
+        driver.feed("views", [{"k": 1, "at": at(2 * 60).isoformat()}])  # its bound is at 12 minutes
+        driver.advance()
+        minutes = {"inner": 3, "left": 3, "semi": 2}  # a semi join gives the view, at its own time
+        found = [(row["k"], row["window_start"]) for row in driver.table("by_minute")]
+        assert found == [(1, at(minutes[how] * 60))]
+        assert driver.ledger.head.late == 0
+
+
 def test_what_is_past_leaves_the_state(spark: SparkSession) -> None:
     storm = hs.Topology("past")
     words = {"schema": "k INT, at TIMESTAMP", "event_time": "at"}

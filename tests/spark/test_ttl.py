@@ -42,6 +42,7 @@ def test_a_key_whose_only_row_came_too_late_to_live_was_never_there(spark: Spark
         assert sorted(changes) == [("a", "delete"), ("a", "insert"), ("b", "insert"), ("b", "update")]
         assert driver.table("sizes") == [{"n": 2, "keys": 1}]
         assert driver.errors() == []
+        assert driver.ledger.head.late == 1, "what nobody sees is counted"
 
 
 @WAYS

@@ -317,3 +317,19 @@ def test_a_window_outside_the_years_1_to_9999_makes_its_row_a_dead_letter(spark:
         assert letters == {(step, outside): 1 for step in ("days", "shared", "zoned")}
         driver.complete()
         assert [len(driver.table(step)) for step in ("days", "shared", "zoned", "sessions")] == [2, 2, 1, 1]
+
+
+@pytest.mark.filterwarnings("ignore:every row of 'rows' is in 1,440 windows")
+@pytest.mark.parametrize("tasks", [1, 2])
+def test_a_day_that_is_shown_every_minute(spark: SparkSession, tasks: int) -> None:
+    storm = hs.Topology("minutes")
+    rows = storm.spout("rows", hs.Log("x"), schema="k STRING, at TIMESTAMP", event_time="at")
+    rows.window("1 day", every="1 minute", emit="final").fold("daily", by="k", n=hs.count()).sink("out", hs.Console())
+    begin = datetime(2026, 1, 1, tzinfo=UTC)
+    with Driver(storm, spark, tasks=(tasks,)) as driver:
+        times = [begin + timedelta(minutes=minute) for minute in (0, 0, 90)]
+        driver.feed("rows", [{"k": "a", "at": time.isoformat()} for time in times])
+        driver.complete()
+        shown = {row["window_end"]: row["n"] for row in driver.rows("out")}
+        ends = [begin + timedelta(minutes=minute) for minute in range(1, 1440 + 91)]
+        assert shown == {end: sum(end - timedelta(days=1) <= time < end for time in times) for end in ends}

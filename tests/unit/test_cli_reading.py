@@ -167,6 +167,7 @@ def test_status_is_one_object_with_exactly_these_fields(ledger: str) -> None:
         "clock": {"lines": {"0": 11}},
         "lag": {},
         "watermark": None,
+        "watermarks": {},
         "sinks": {
             "board": {
                 "cursor": 1,
@@ -180,6 +181,24 @@ def test_status_is_one_object_with_exactly_these_fields(ledger: str) -> None:
         "late": 0,
         "recent": {"rows": 0, "errors": 0},
     }
+
+
+def test_status_shows_the_watermarks_of_every_step(ledger: str) -> None:
+    opened = Ledger(Path(ledger))
+    minute = 60_000_000
+    watermarks = {"lines": (2 * minute, 2 * minute), "counts": (2 * minute, minute), "others": (None, None)}
+    opened.commit(next_commit(opened.head, "tick", 1, datetime.now(UTC), watermarks=watermarks))
+    (status,) = _lines("status", ledger, "--json")
+    assert status["watermarks"] == {
+        "lines": {"input": "1970-01-01T00:02:00+00:00", "output": "1970-01-01T00:02:00+00:00"},
+        "counts": {"input": "1970-01-01T00:02:00+00:00", "output": "1970-01-01T00:01:00+00:00"},
+        "others": {"input": None, "output": None},
+    }
+    lines = CliRunner().invoke(app, ["status", ledger]).output.splitlines()
+    (shown,) = (line.split() for line in lines if "00:01:00" in line)
+    assert [word for word in shown if word != "│"] == [
+        "counts", "1970-01-01T00:02:00+00:00", "1970-01-01T00:01:00+00:00",
+    ]  # fmt: skip
 
 
 def test_status_shows_the_bad_rows_of_the_last_ones(ledger: str) -> None:

@@ -266,3 +266,18 @@ def test_a_look_up_of_what_is_now_asks_nothing_of_the_tables_time(tweets: hs.Str
     assert storm.unclocked("countries") == ("countries",)
     named.window("1 hour").fold("hourly", n=hs.count())
     named.join("self", tweets, on="text", within="1 hour")
+
+
+def test_windows_that_share_panes_may_be_many_and_others_may_not(storm: hs.Topology, tweets: hs.Stream) -> None:
+    many = tweets.window("1 day", every="1 minute", emit="final")
+    with pytest.warns(UserWarning, match="every row of 'tweets' is in 1,440 windows") as told:
+        daily = many.fold("daily", by="user", n=hs.count())
+    assert told[0].filename == __file__
+    refused = [
+        tweets.window("1 day", every="1 minute"),
+        tweets.window("1 day", every="1 minute", emit="final", zone="Europe/Berlin"),
+        daily.window("1 day", every="1 minute", emit="final"),
+    ]
+    for windows in refused:
+        with pytest.raises(TopologyError, match="1,440 windows"):
+            windows.fold("refused", n=hs.count())

@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import SparkSession
 
+from hailstorm.clock.windows import MOST
 from hailstorm.columns import HIDDEN, PRESENT
 from hailstorm.engine.plan.builder import Beginning, public_columns, shape_of, shape_of_stream
 from hailstorm.engine.plan.flow import Flow
@@ -42,6 +43,7 @@ from hailstorm.engine.stages.waiting import CLOSED, DUE, Waiting
 from hailstorm.engine.stages.windows import with_windows
 from hailstorm.errors import TopologyError
 from hailstorm.ledger.keyed_state import Layout
+from hailstorm.topology import mistakes
 from hailstorm.topology.step import (
     ArrowBolt,
     Bolt,
@@ -135,6 +137,8 @@ class Compiler(Stateless):
                 flow = flow.then(RefuseNullKeys(step.name, step.key[:-2]))
             if not source.is_table and self._shares_panes(step, source, flow):
                 kind = PanePlan
+            elif step.windows is not None and step.windows.at_most > MOST:  # Spark knows more of them than `.fold` did
+                raise mistakes.too_many_windows(source.name, step.windows.at_most, MOST, step.at)
             elif step.windows is None:
                 kind = TableSessionPlan if source.is_table else SessionPlan
             flow = flow.then(assigning(step, flow, late, self.tasks, kind is PanePlan), with_windows(flow.schema))

@@ -152,7 +152,10 @@ class Waiting:
             over = times + self._kept <= watermark if watermark != END else none
         if self.closing is None:
             leaves = gone | over
-            # A key whose rows came too late for it to live was never there.
+            # A key whose rows came too late for it to live was never there. They are rows that nobody sees: late ones.
+            never = int((over & ~found & ~gone).sum())
+            if never:
+                task.report.late[self.step] = task.report.late.get(self.step, 0) + never
             return _fate(found | ~leaves, found, leaves, leaves, none)
         was_closed = np.asarray(pc.fill_null(table.column(CLOSED), False)) if self.final else found
         # What only leaves after its time says nothing; what ends and leaves at once is shown once.

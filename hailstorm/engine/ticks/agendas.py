@@ -78,7 +78,8 @@ class Agendas:
 
 @dataclass(frozen=True)
 class _Released:
-    """The output watermark of a step that holds rows back: up to where everything has been released.
+    """The output watermark of a step: of one that holds rows back, up to where everything has been released; less how
+    far behind it the rows of a step can be.
 
     When nothing waits until the new input watermark, that is this one; otherwise what the tick has handled, and the
     next tick releases the rest.
@@ -91,9 +92,9 @@ class _Released:
 
     def __call__(self, step: str, watermark: Time) -> Time:
         declared = self.agendas.topology.step(step)
-        if not declared.holds or watermark is None:
-            return watermark
-        shape = self.base.steps.get(step)
+        if watermark is None:
+            return None
+        shape = self.base.steps.get(step) if declared.holds else None
         tables = [table for table, clock in shape.agendas.items() if clock == "event"] if shape is not None else []
         waiting = [t for t in tables if self.agendas._has_entries(self.runs, self.reached, t, watermark)]
         if waiting:
