@@ -65,7 +65,7 @@ PUBLIC = {
     "logs": "Log Rate Files Kafka",
     "formats": "Avro Protobuf",
     "sinks": "Console Parquet Postgres Sqlite DuckDB Call Delta Redis Webhook",
-    "reading": "open_ledger",
+    "reading": "open_ledger import_snapshot",
     "errors": "HailstormError",
 }
 
