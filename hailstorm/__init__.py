@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from hailstorm.algebra import top as top
     from hailstorm.algebra import variance as variance
     from hailstorm.errors import HailstormError as HailstormError
+    from hailstorm.history.importing import import_snapshot as import_snapshot
     from hailstorm.history.opened import open_ledger as open_ledger
     from hailstorm.sinks import Call as Call
     from hailstorm.sinks import Console as Console
@@ -71,6 +72,7 @@ _HOMES = {
     "hailstorm.spouts.decode.avro": "Avro",
     "hailstorm.spouts.decode.protobuf": "Protobuf",
     "hailstorm.history.opened": "open_ledger",
+    "hailstorm.history.importing": "import_snapshot",
     "hailstorm.errors": "HailstormError",
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}

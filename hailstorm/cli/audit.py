@@ -11,11 +11,9 @@ from hailstorm.cli.output import JsonOption, err, print_json_lines, print_rows, 
 from hailstorm.cli.run import AppArgument
 from hailstorm.cli.target import find_ledger, load_app
 from hailstorm.cli.watching import watching, yield_to_runs
-from hailstorm.errors import WordError
 
 if TYPE_CHECKING:
     from hailstorm.history.audit import Audited
-    from hailstorm.history.comparing import KeyRange
 
 DIFFERENT = 1
 
@@ -51,7 +49,6 @@ def audit(
       hailstorm audit app.py --step counts --keys a..f
     """
     loaded = load_app(app)
-    wanted = None if keys is None else _key_range(keys)
     if ledger is None:
         find_ledger(app)  # that there is none is said before Spark starts
     require_java()
@@ -60,7 +57,7 @@ def audit(
 
     with watching() as tell:
         found = looking_back.audit(
-            loaded.topology, ledger=ledger, steps=step or (), at=at, since=since, keys=wanted, tell=tell
+            loaded.topology, ledger=ledger, steps=step or (), at=at, since=since, keys=keys, tell=tell
         )
     if json:
         print_json_lines(_as_json(one) for one in found)
@@ -96,12 +93,3 @@ def _say(found: tuple[Audited, ...]) -> None:
     for example in first.comparison.examples:
         state, computed = ("no such key" if row is None else to_json(row) for row in (example.one, example.other))
         err.print(f"  {to_json(example.key)}  the state has {state}, the logs give {computed}", markup=False)
-
-
-def _key_range(text: str) -> KeyRange:
-    from hailstorm.history.comparing import KeyRange
-
-    low, dots, high = text.partition("..")
-    if not dots or not (low or high):
-        raise WordError(84, f"'{text}' is no range of keys", hint="Write both ends, or one: a..f, 100.., ..99")
-    return KeyRange(low or None, high or None)

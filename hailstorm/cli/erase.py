@@ -47,14 +47,10 @@ def erase(
     from hailstorm.history.erase import erasable
     from hailstorm.history.erase import erase as erased
     from hailstorm.ledger.ledger import Ledger
-    from hailstorm.ledger.reader import no_such_step
 
     ledger = Ledger(find_ledger(target))
-    shape = ledger.head.steps.get(step)
-    if shape is None:
-        raise no_such_step(step, ledger.head)
     columns = erasable(ledger, step)
-    wanted = parsed_keys(shape.key, key, columns, also=tuple(columns))
+    wanted = parsed_keys(ledger.head.steps[step].key, key, columns, also=tuple(columns))
     if not (dry_run or yes):
         also = ", and from its logs" if logs else ""
         typer.confirm(f"Erase {', '.join(key)} from '{step}', at every commit{also}, for good?", abort=True, err=True)
@@ -63,12 +59,9 @@ def erase(
         print_json(asdict(report))
         return
     does = "would be" if dry_run else "were"
-    places = [*report.state.items(), *((f"outbox of {sink}", rows) for sink, rows in report.outboxes.items())]
-    places += [("dead letters", report.letters)] if report.letters else []
-    places += [(f"log of {spout}", records) for spout, records in report.logs.items() if records]
-    for place, rows in places:
+    for place, rows in report.places():
         out.print(f"{place}: {rows:,} rows {does} erased", markup=False)
-    if not places:
+    if not report.places():
         out.print(f"'{step}' has no such key, at any commit that is kept", markup=False)
     if report.published:
         out.print(f"the published table delta/{step} {'would be' if dry_run else 'was'} removed; the next run makes it")
@@ -77,13 +70,9 @@ def erase(
 
 
 def _logs_above(target: str, step: str) -> dict[str, Log]:
-    """The embedded logs that the step is made of, by spout."""
-    from hailstorm.spouts.log import Log
-    from hailstorm.topology.step import Spout
+    from hailstorm.history.erase import logs_above
 
     if not is_app(target):
         hint = f"Name the app: hailstorm erase app.py {step} --key ... --logs"
         raise UsageError(114, "--logs needs the app: a ledger does not know where its logs are", hint=hint)
-    topology = load_app(target).topology
-    spouts = [one for one in topology.only([step]).steps if isinstance(one, Spout)]
-    return {one.name: one.source.resolve(topology.folder) for one in spouts if isinstance(one.source, Log)}
+    return logs_above(load_app(target).topology, step)

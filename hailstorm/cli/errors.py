@@ -103,13 +103,9 @@ def _retry(target: str, accept: tuple[str, ...], json: bool) -> None:
 
 
 def _discard(target: str, step: str, reason: str, json: bool) -> None:
-    from hailstorm.ledger.discarding import discard
-    from hailstorm.ledger.lease import Lease
-    from hailstorm.ledger.ledger import Ledger
+    from hailstorm.history.opened import open_ledger
 
-    ledger = Ledger(find_ledger(target))
-    with Lease(ledger.store).held():
-        counts = discard(ledger, step, reason)
+    counts = open_ledger(find_ledger(target)).discard(step, reason)
     if json:
         print_json({"discarded": counts})
         return

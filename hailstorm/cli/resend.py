@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -11,10 +11,6 @@ from hailstorm.cli.live import ProgressDisplay
 from hailstorm.cli.output import out
 from hailstorm.cli.run import NOT_DELIVERED, AppArgument, say_undelivered
 from hailstorm.cli.target import load_app
-from hailstorm.errors import UsageError, suggestion
-
-if TYPE_CHECKING:
-    from hailstorm.topology.topology import Topology
 
 
 def resend(
@@ -34,7 +30,6 @@ def resend(
       hailstorm resend app.py warehouse
     """
     loaded = load_app(app)
-    _refuse_no_table(loaded.topology, sink)
     require_java()
     from hailstorm.engine.run import resend_table
 
@@ -44,22 +39,3 @@ def resend(
     if summary.undelivered:
         raise typer.Exit(NOT_DELIVERED)
     out.print(f"Sink '{sink}' has the whole table, as it is at commit {summary.commit:,}.", markup=False)
-
-
-def _refuse_no_table(topology: Topology, name: str) -> None:
-    from hailstorm.topology.step import Sink
-
-    sinks = {step.name: step for step in topology.steps if isinstance(step, Sink)}
-    if name not in sinks:
-        raise UsageError(
-            50,
-            f"there is no sink '{name}'",
-            hint=f"Sinks: {', '.join(sinks) or 'none'}. {suggestion(name, sinks)}".rstrip(),
-        )
-    if not sinks[name].is_table:
-        raise UsageError(
-            51,
-            f"sink '{name}' gets a stream, which is not kept: only a table can be sent again",
-            hint="What has not been delivered waits in the outbox, and is delivered by: hailstorm run APP",
-            at=sinks[name].at,
-        )

@@ -144,22 +144,8 @@ def _show(found: Rewinding, json: bool) -> None:
         return
     when = f", of {found.at[:19].replace('T', ' ')}" if found.at else ""
     out.print(f"From commit {found.head:,} back to commit {found.to:,}{when}:")
-    for step in found.steps:
-        out.print(f"  step '{step}' gets its state of then, and what was read since", markup=False)
-    for spout, count in found.records.items():
-        what = f"{count:,} records to read again" if count > 0 else f"{-count:,} records that were read then"
-        out.print(f"  spout '{spout}': {what}", markup=False)
-    for step, kinds in found.keys.items():
-        words = {"insert": "rows come back", "update": "rows change", "delete": "rows go"}
-        rows = ", ".join(f"{count:,} {words[kind]}" for kind, count in kinds.items())
-        out.print(f"  step '{step}': {rows}", markup=False)
-    if found.letters:
-        out.print(f"  dead letters: {abs(found.letters):,} {'more' if found.letters > 0 else 'fewer'}")
-    for sink in found.tables:
-        what = "the whole of its table" if found.steps else "the difference of its table"
-        out.print(f"  sink '{sink}' gets {what}", markup=False)
-    for sink in found.streams:
-        out.print(f"  sink '{sink}' keeps the rows that it has got since, and will get them again", markup=False)
+    for effect in found.effects():
+        out.print(f"  {effect}", markup=False)
 
 
 def _ask(found: Rewinding) -> None:

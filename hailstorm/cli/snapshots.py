@@ -18,8 +18,8 @@ from hailstorm.errors import UsageError
 
 if TYPE_CHECKING:
     from hailstorm.history.exporting import Contents, Progress
+    from hailstorm.history.opened import OpenLedger
     from hailstorm.history.snapshots import NamedCommit
-    from hailstorm.ledger.ledger import Ledger
 
 MAKE = "make"
 
@@ -102,9 +102,8 @@ def export_(
     from hailstorm.history.exporting import export_snapshot
     from hailstorm.ledger.ledger import Ledger
 
-    _refuse_address(to)
     with plain_write_errors(Path(to)):
-        contents = export_snapshot(Ledger(find_ledger(target)), name, Path(to), _progress("exporting"))
+        contents = export_snapshot(Ledger(find_ledger(target)), name, to, _progress("exporting"))
     _tell(contents, f"exported to {to}", json)
 
 
@@ -123,9 +122,8 @@ def import_(
     """
     from hailstorm.history.importing import import_snapshot
 
-    _refuse_address(ledger)
     with plain_write_errors(Path(ledger)):
-        contents = import_snapshot(Path(source), Path(ledger), _progress("importing"))
+        contents = import_snapshot(source, ledger, _progress("importing"))
     _tell(contents, f"imported to {ledger}", json)
 
 
@@ -175,50 +173,41 @@ def release(
       hailstorm release app.py --step old_counts --dry-run
       hailstorm release app.py --step old_counts --yes
     """
-    from hailstorm.history.snapshots import release_snapshot
-    from hailstorm.ledger.ledger import Ledger
+    from hailstorm.history.opened import open_ledger
 
     if (name is None) == (step is None):
         hint = "hailstorm release TARGET NAME lets a snapshot go, hailstorm release TARGET --step STEP a step's state."
         raise UsageError(113, "release takes the name of a snapshot, or --step", hint=hint)
     path = find_ledger(target)
     if step is not None:
-        _release_state(Ledger(path), step, dry_run, yes, json)
+        _release_state(open_ledger(path), step, dry_run, yes, json)
         return
     assert name is not None
     with plain_write_errors(Path(path)):
-        gone = release_snapshot(Ledger(path), name)
+        gone = open_ledger(path).release(name)
     if json:
         print_json({"snapshot": name, "commit": gone.commit})
     else:
         out.print(f"released {name}: commit {gone.commit} goes as the setting retention says")
 
 
-def _release_state(ledger: Ledger, step: str, dry_run: bool, yes: bool, json: bool) -> None:
-    from hailstorm.ledger.lease import Lease
-    from hailstorm.ledger.releasing import releasable, release_state
+def _release_state(ledger: OpenLedger, step: str, dry_run: bool, yes: bool, json: bool) -> None:
+    from hailstorm.ledger.releasing import releasable
 
-    kept = releasable(ledger.head, step)
+    kept = releasable(ledger.live(), step)
     what = f"the state of '{step}': about {kept.rows:,} rows in {kept.runs:,} runs, {decimal(kept.bytes)}"
     commit = None
     if not dry_run:
         if not yes:
             typer.confirm(f"Release {what}?", abort=True, err=True)
-        with plain_write_errors(Path(ledger.address)), Lease(ledger.store).held():
-            commit = release_state(ledger, step).commit
+        with plain_write_errors(Path(ledger.address)):
+            commit = ledger.release_state(step).commit
     if json:
         print_json({**asdict(kept), "commit": commit})
     elif commit is None:
         out.print(f"would release {what}", markup=False)
     else:
         out.print(f"released {what}. Commit {commit} is without it; older ones go as retention says", markup=False)
-
-
-def _refuse_address(place: str) -> None:
-    if "://" in place:
-        raise UsageError(
-            96, f"'{place}' is not on this machine", hint="Name a folder here, and bring it there with: hailstorm copy"
-        )
 
 
 def _row(found: NamedCommit) -> dict[str, Any]:

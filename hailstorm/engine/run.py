@@ -29,7 +29,7 @@ from hailstorm.engine.standby import StandBy, StoodDownError
 from hailstorm.engine.ticks.logs import Logs, OnDataLoss
 from hailstorm.engine.ticks.replacing import Replacement
 from hailstorm.engine.wishes import check_accepted, check_partitions, check_places, settings_of, target_of
-from hailstorm.errors import RunError, TransientLogError
+from hailstorm.errors import RunError, TransientLogError, UsageError, suggestion
 from hailstorm.ledger.lease import Lease
 from hailstorm.ledger.ledger import Ledger, cannot_write
 from hailstorm.ledger.stores import is_folder
@@ -104,9 +104,27 @@ def resend_table(
     on_progress: OnProgress = ignore_progress,
 ) -> Summary:
     """Give a sink the whole of its table, in place of what its target holds. The topology must not be running."""
+    _refuse_no_table(topology, sink)
     with running(topology, ledger, {}, None, None, (), on_progress) as (negotiator, _):
         negotiator.start(reading=False, resend=(sink,))
         return negotiator.stop()
+
+
+def _refuse_no_table(topology: Topology, name: str) -> None:
+    sinks = {step.name: step for step in topology.steps if isinstance(step, Sink)}
+    if name not in sinks:
+        raise UsageError(
+            50,
+            f"there is no sink '{name}'",
+            hint=f"Sinks: {', '.join(sinks) or 'none'}. {suggestion(name, sinks)}".rstrip(),
+        )
+    if not sinks[name].is_table:
+        raise UsageError(
+            51,
+            f"sink '{name}' gets a stream, which is not kept: only a table can be sent again",
+            hint="What has not been delivered waits in the outbox, and is delivered by: hailstorm run APP",
+            at=sinks[name].at,
+        )
 
 
 @contextmanager

@@ -31,6 +31,7 @@ from hailstorm.ledger.ledger import Ledger
 from hailstorm.ledger.live import Live
 from hailstorm.ledger.reader import State
 from hailstorm.ledger.stores.store import read_table
+from hailstorm.topology.picture import html_table
 from hailstorm.topology.step import Fold, Spout
 from hailstorm.topology.topology import Topology
 
@@ -55,6 +56,23 @@ class Audited:
     estimated: tuple[str, ...] = ()  # columns that were compared with a tolerance
     notes: tuple[str, ...] = ()
     skipped: str = ""
+
+    def _repr_html_(self) -> str:
+        return AuditedSteps((self,))._repr_html_()
+
+
+class AuditedSteps(tuple[Audited, ...]):
+    """What an audit found, step by step, in topological order."""
+
+    def _repr_html_(self) -> str:
+        compared = [
+            (one.step, one.comparison, f"not audited: {one.skipped}" if one.skipped else one.by) for one in self
+        ]
+        rows = [(step, found.rows, found.equal, found.different, by) for step, found, by in compared]
+        steps = html_table(("step", "rows", "equal", "different", "by"), rows)
+        examples = [(step, one.key, one.one, one.other) for step, found, _ in compared for one in found.examples]
+        columns = ("step", "key", "the state has", "the logs give")
+        return steps + (html_table(columns, examples, "keys that differ") if examples else "")
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hailstorm.columns import HASH
-from hailstorm.errors import UsageError
+from hailstorm.errors import UsageError, WordError
 from hailstorm.ledger.arrays import flags
 from hailstorm.ledger.cache import OpenRun
 from hailstorm.ledger.equality import equal_values, one_chunk
@@ -66,6 +66,14 @@ class KeyRange:
 
     low: str | None
     high: str | None
+
+    @staticmethod
+    def parse(text: str) -> KeyRange:
+        """As a person types it: `a..f`, `100..` or `..99`."""
+        low, dots, high = text.partition("..")
+        if not dots or not (low or high):
+            raise WordError(84, f"'{text}' is no range of keys", hint="Write both ends, or one: a..f, 100.., ..99")
+        return KeyRange(low or None, high or None)
 
     def of(self, rows: pa.Table, key: tuple[str, ...]) -> pa.Table:
         if not key:

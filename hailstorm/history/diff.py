@@ -28,10 +28,9 @@ from hailstorm.ledger.commit import Run
 from hailstorm.ledger.equality import equal_values
 from hailstorm.ledger.live import Live
 from hailstorm.ledger.lookup import look_up
-from hailstorm.ledger.reader import SHOWN, Rows, State, no_such_step, with_values
+from hailstorm.ledger.reader import Rows, State, html_of, no_such_step, with_values
 from hailstorm.ledger.renaming import called_now
 from hailstorm.ledger.runs import Hashes
-from hailstorm.topology.picture import html_table
 
 if TYPE_CHECKING:
     from hailstorm.ledger.commit import StepShape
@@ -84,9 +83,7 @@ class Diff(Rows):
         caption = (
             f"{self.step}: {rows.num_rows:,} changes from commit {self.one.live.commit} to {self.other.live.commit}"
         )
-        few = (tuple(row.values()) for row in rows.slice(0, SHOWN).to_pylist())
-        more = f"<p>… and {rows.num_rows - SHOWN:,} more</p>" if rows.num_rows > SHOWN else ""
-        return html_table(rows.column_names, few, caption) + more
+        return html_of(rows, caption)
 
     @property
     def _key(self) -> tuple[str, ...]:

@@ -24,6 +24,8 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
+from html import escape
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -47,6 +49,11 @@ from hailstorm.ledger.stores import is_folder
 from hailstorm.ledger.stores.store import Store, read_table
 from hailstorm.ledger.sums import Sums
 from hailstorm.spouts.log import Log
+from hailstorm.topology.picture import html_table
+from hailstorm.topology.step import Spout
+
+if TYPE_CHECKING:
+    from hailstorm.topology.topology import Topology
 
 Offsets = dict[str, dict[str, tuple[int, ...]]]  # spout -> partition
 
@@ -74,6 +81,16 @@ class Report:
     files: int = 0
     published: bool = False  # the published table was removed; the next run makes it again
     elsewhere: list[str] = field(default_factory=list)
+
+    def places(self) -> list[tuple[str, int]]:
+        """Where rows of the key were, and how many."""
+        found = [*self.state.items(), *((f"outbox of {sink}", rows) for sink, rows in self.outboxes.items())]
+        found += [("dead letters", self.letters)] if self.letters else []
+        return [*found, *((f"log of {spout}", records) for spout, records in self.logs.items() if records)]
+
+    def _repr_html_(self) -> str:
+        elsewhere = "".join(f"<p>{escape(sentence)}</p>" for sentence in self.elsewhere)
+        return html_table(("place", "rows"), self.places(), "what holds the key") + elsewhere
 
 
 @dataclass(frozen=True)
@@ -236,6 +253,8 @@ def erasable(ledger: Ledger, step: str) -> dict[str, pa.DataType]:
     """The columns that can name what is to be erased of a step, and their types: those of its key first, then those
     of its other tables (the members of a fold of a table, the rows that a join of streams waits with)."""
     head = ledger.newest()
+    if step not in head.steps:
+        raise no_such_step(step, head)
     tables = _tables_of(head, step)
     newest = dict(_runs(ledger, tables))
     schemas = {table: columns_of(ledger.cache, table, run) for table, run in newest.items()}
@@ -253,6 +272,12 @@ def _told_what_to_do() -> Iterator[None]:
         yield
     except OSError as error:
         raise cannot_write(error) from error
+
+
+def logs_above(topology: Topology, step: str) -> dict[str, Log]:
+    """The embedded logs that a step is made of, by spout."""
+    spouts = [one for one in topology.only([step]).steps if isinstance(one, Spout)]
+    return {one.name: one.source.resolve(topology.folder) for one in spouts if isinstance(one.source, Log)}
 
 
 def _remove_copies(ledger: Ledger, tables: Iterable[str]) -> None:

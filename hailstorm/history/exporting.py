@@ -24,7 +24,7 @@ from typing import Protocol
 import msgspec
 import pyarrow as pa
 
-from hailstorm.errors import LedgerError
+from hailstorm.errors import LedgerError, UsageError
 from hailstorm.faults import fault
 from hailstorm.history.moments import no_snapshot
 from hailstorm.ledger.commit import FORMAT, Commit, encode
@@ -92,8 +92,9 @@ class Hashed:
         return Content(self.count, self.digest.hexdigest())
 
 
-def export_snapshot(ledger: Ledger, name: str, to: Path, progress: Progress = lambda done, of: None) -> Contents:
+def export_snapshot(ledger: Ledger, name: str, to: str | Path, progress: Progress = lambda done, of: None) -> Contents:
     """Write the snapshot to a file that ends in `.tar`, or else to a new folder. All or nothing."""
+    to = on_this_machine(to)
     snapshot = read_snapshot(ledger.store, name)
     if snapshot is None:
         raise no_snapshot(ledger.store, name)
@@ -122,6 +123,15 @@ def export_snapshot(ledger: Ledger, name: str, to: Path, progress: Progress = la
         contents = Contents(snapshot=name, commit=live.commit, at=live.at, ledger=ledger.id)
         with _target(to) as target:
             return _written(ledger, target, contents, list(files), small, progress)
+
+
+def on_this_machine(place: str | Path) -> Path:
+    """A path. Raises UsageError for the address of an object store: an export is a file or a folder here."""
+    if "://" in str(place):
+        raise UsageError(
+            96, f"'{place}' is not on this machine", hint="Name a folder here, and bring it there with: hailstorm copy"
+        )
+    return Path(place)
 
 
 def _written(

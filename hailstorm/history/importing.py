@@ -19,7 +19,7 @@ import msgspec
 
 from hailstorm.errors import LedgerError
 from hailstorm.faults import fault
-from hailstorm.history.exporting import TABLE_OF_CONTENTS, Contents, Hashed, Progress, copied
+from hailstorm.history.exporting import TABLE_OF_CONTENTS, Contents, Hashed, Progress, copied, on_this_machine
 from hailstorm.ledger.commit import FORMAT, encode
 from hailstorm.ledger.ledger import Ledger, Origin, new_description
 from hailstorm.ledger.stores import open_store
@@ -60,8 +60,12 @@ class _Folder:
         return (self._root / name).open("rb")
 
 
-def import_snapshot(source: Path, ledger: Path, progress: Progress = lambda done, of: None) -> Contents:
-    """Make a new ledger of an export. Raises LedgerError, and leaves nothing, when it is damaged or none."""
+def import_snapshot(source: str | Path, ledger: str | Path, progress: Progress = lambda done, of: None) -> Contents:
+    """Make a new ledger of an export, as `hailstorm snapshot import` does. Gives what the export says of itself.
+
+    Raises LedgerError, and leaves nothing, when it is damaged or none.
+    """
+    source, ledger = Path(source), on_this_machine(ledger)
     if ledger.exists() and (not ledger.is_dir() or any(ledger.iterdir())):
         raise LedgerError(
             48, f"'{ledger}' is there already", hint="Nothing was changed. Name a new or an empty folder."

@@ -22,7 +22,7 @@ from hailstorm.ledger import parts
 from hailstorm.ledger.commit import Run
 from hailstorm.ledger.ledger import Ledger
 from hailstorm.ledger.live import Live
-from hailstorm.ledger.reader import Rows, State
+from hailstorm.ledger.reader import Rows, State, html_of
 from hailstorm.ledger.renaming import called_at, called_now
 from hailstorm.ledger.runs import Hashes
 
@@ -44,6 +44,11 @@ class Life(Rows):
         )
         columns = [commit, at, kind, *self.wanted, before, after]
         return pa.Table.from_pylist(changes) if changes else pa.table({name: pa.nulls(0) for name in columns})
+
+    def _repr_html_(self) -> str:
+        rows = self.arrow()
+        key = ", ".join(f"{name}={value}" for name, values in self.wanted.items() for value in values.to_pylist())
+        return html_of(rows, f"{self.step} {key}: {rows.num_rows:,} changes")
 
     def changes(self) -> Iterator[dict[str, Any]]:
         """The changes, oldest first, as plain values."""

@@ -21,7 +21,7 @@ from hailstorm.engine.run import resolved
 from hailstorm.engine.spark.session import start_session
 from hailstorm.engine.ticks.renaming import renames
 from hailstorm.errors import LedgerError, RunError
-from hailstorm.history.audit import Audit, Audited
+from hailstorm.history.audit import Audit, AuditedSteps
 from hailstorm.history.comparing import KeyRange
 from hailstorm.history.diff import Diff
 from hailstorm.history.makers import Makers, wanted_rows
@@ -98,18 +98,20 @@ def audit(
     steps: Sequence[str] = (),
     at: When = None,
     since: When = None,
-    keys: KeyRange | None = None,
+    keys: str | None = None,
     tell: Tell = silent,
-) -> tuple[Audited, ...]:
+) -> AuditedSteps:
     """Compute the states of these steps, or of all, once more from the logs, and compare. See `audit.py`.
 
     `at` is the moment that is audited. With `since` the state of then is believed, and what came later is computed.
+    `keys` is a range of the first key column, `a..f`.
     """
+    within = None if keys is None else KeyRange.parse(keys)
     with looking_back(topology, ledger, tell) as here:
         live = kept_moment(here.ledger, at)
         base = None if since is None else kept_moment(here.ledger, since)
         with held(here.ledger, live.commit):
-            return tuple(Audit(here.spark, here.topology, here.ledger, live, base, keys, tell).run(steps))
+            return AuditedSteps(Audit(here.spark, here.topology, here.ledger, live, base, within, tell).run(steps))
 
 
 def replay(

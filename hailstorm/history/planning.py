@@ -1,23 +1,31 @@
 """Planning an evolution: what has changed since the ledger's last run, step by step, and what each choice would cost.
 
-`hailstorm plan` shows it. Nothing is changed, and nothing is run: the logs are asked how far they reach back.
+`hailstorm plan` and `Topology.plan` show it. Nothing is changed, and nothing is run: the logs are asked how far they
+reach back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
+from hailstorm.engine.plan.compiler import compile_topology
 from hailstorm.engine.plan.plan import Plan
+from hailstorm.engine.run import resolved
+from hailstorm.engine.spark.session import start_session
 from hailstorm.engine.ticks.evolution import Evolution, evolution
-from hailstorm.errors import HailstormError
+from hailstorm.errors import HailstormError, UsageError
 from hailstorm.history.past import past_of, refuse_unfit
+from hailstorm.ledger.copying import DESCRIPTION
 from hailstorm.ledger.ledger import Ledger
 from hailstorm.ledger.live import Live
 from hailstorm.ledger.releasing import kept_states
 from hailstorm.ledger.renaming import under_names_of_now
+from hailstorm.ledger.stores import open_store
 from hailstorm.topology.fingerprint import declared_parts
+from hailstorm.topology.picture import html_table
 from hailstorm.topology.step import Sink
 from hailstorm.topology.topology import Topology
 
@@ -32,6 +40,9 @@ class Part:
     old: str
     new: str
 
+    def __str__(self) -> str:
+        return f"{self.name}: {self.old or 'nothing'} -> {self.new or 'nothing'}"
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -42,6 +53,12 @@ class Choice:
     records: int = 0  # to be read again
     lost: int = 0  # records in the state that the logs have no more
     refused: str = ""  # why it cannot be done
+
+    def __str__(self) -> str:
+        cost = f" ({self.records:,} records to read)" if self.records else ""
+        lost = f", without {self.lost:,} records that the logs no longer have" if self.lost else ""
+        refused = f"; refused: {self.refused}" if self.refused else ""
+        return f"{self.option or 'say nothing'}: {self.meaning}{cost}{lost}{refused}"
 
 
 @dataclass(frozen=True)
@@ -58,6 +75,37 @@ class StepChange:
     bytes: int = 0  # of the state of a step that is gone
     needs_word: bool = False
     choices: tuple[Choice, ...] = ()
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What a run would find changed: every step of the topology, in its order, and then those that are gone."""
+
+    steps: tuple[StepChange, ...]
+
+    @property
+    def waits(self) -> tuple[str, ...]:
+        """The steps for which `run` stops until you choose. None: it goes on by itself."""
+        return tuple(one.step for one in self.steps if one.needs_word)
+
+    def _repr_html_(self) -> str:
+        rows = [(one.step, one.change, one.at, one.rows, _texts(one), _lines(one.choices)) for one in self.steps]
+        waits = f"run stops until you choose for: {', '.join(self.waits)}" if self.waits else "run goes on by itself"
+        return html_table(("step", "change", "at", "rows of state", "what", "choices"), rows, waits)
+
+
+def plan_topology(topology: Topology, ledger: str | Path | None = None, master: str | None = None) -> Planned:
+    """What has changed since a topology's last run. Starts Spark, which knows the types; changes nothing.
+
+    `master` is for who starts Spark for this alone: a later run in the same process has the session that is there.
+    """
+    topology.validate()
+    address = topology.ledger_address(ledger)
+    if not open_store(address).exists(DESCRIPTION):
+        raise UsageError(112, f"'{topology.name}' has never run: all of it is new", hint="Type: hailstorm run APP")
+    topology, opened = resolved(topology), Ledger(address)
+    spark = start_session(f"hailstorm plan {topology.name}", master=master)
+    return Planned(planned_changes(topology, opened, compile_topology(spark, topology, tasks=1)))
 
 
 def planned_changes(topology: Topology, ledger: Ledger, plan: Plan) -> tuple[StepChange, ...]:
@@ -166,6 +214,14 @@ def _parts(old: dict[str, str], new: dict[str, str]) -> Iterator[Part]:
     for name in dict.fromkeys((*old, *new)) if old else ():
         if old.get(name) != new.get(name):
             yield Part(name, old.get(name, ""), new.get(name, ""))
+
+
+def _texts(one: StepChange) -> str:
+    return _lines((*one.parts, one.remark) if one.remark else one.parts)
+
+
+def _lines(sentences: Sequence[object]) -> str:
+    return "; ".join(map(str, sentences))
 
 
 def _names(steps: Sequence[str]) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 import pyarrow as pa
@@ -34,6 +35,7 @@ from hailstorm.ledger.reader import State
 from hailstorm.ledger.runs import merge_runs, run_name
 from hailstorm.ledger.stores import open_store
 from hailstorm.ledger.stores.store import Store, read_table
+from hailstorm.topology.picture import html_table
 from hailstorm.topology.step import Sink
 from hailstorm.topology.topology import Topology
 
@@ -60,6 +62,15 @@ class Replayed:
     outboxes: int  # whose rows were still there to be compared
     unlike: tuple[Unlike, ...]  # of the first commit that differs, in topological order
     left_out: tuple[str, ...]  # commits that were not run again, each as a sentence that says why
+
+    def _repr_html_(self) -> str:
+        first = (
+            f"; commit {self.unlike[0].commit:,} is the first that differs" if self.unlike else ", and gave the same"
+        )
+        rows = [(one.step, one.what, one.rows, one.committed, one.replayed) for one in self.unlike]
+        columns = ("step", "what differs", "rows", "committed", "replayed")
+        left_out = "".join(f"<p>{escape(sentence)}</p>" for sentence in self.left_out)
+        return html_table(columns, rows, f"{self.commits:,} commits were run again{first}") + left_out
 
 
 @dataclass(frozen=True)

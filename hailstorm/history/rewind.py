@@ -11,7 +11,7 @@ The commit is made before the negotiator starts, so nothing runs beside it: no t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -41,6 +41,7 @@ from hailstorm.ledger.renaming import Names, moved, under_names_of_now
 from hailstorm.ledger.restoring import restored
 from hailstorm.spouts.source import holes
 from hailstorm.topology.fingerprint import fingerprint
+from hailstorm.topology.picture import html_table
 from hailstorm.topology.step import Sink
 from hailstorm.topology.topology import Topology
 
@@ -62,6 +63,28 @@ class Rewinding:
     steps: tuple[str, ...] = ()  # those that go back, with all below them; none: everything does
     commit: int = 0
     summary: Summary | None = None
+
+    def effects(self) -> Iterator[str]:
+        """What it means for each spout, step and sink: a sentence each."""
+        for step in self.steps:
+            yield f"step '{step}' gets its state of then, and what was read since"
+        for spout, count in self.records.items():
+            what = f"{count:,} records to read again" if count > 0 else f"{-count:,} records that were read then"
+            yield f"spout '{spout}': {what}"
+        for step, kinds in self.keys.items():
+            words = {"insert": "rows come back", "update": "rows change", "delete": "rows go"}
+            yield f"step '{step}': {', '.join(f'{count:,} {words[kind]}' for kind, count in kinds.items())}"
+        if self.letters:
+            yield f"dead letters: {abs(self.letters):,} {'more' if self.letters > 0 else 'fewer'}"
+        for sink in self.tables:
+            yield f"sink '{sink}' gets {'the whole of its table' if self.steps else 'the difference of its table'}"
+        for sink in self.streams:
+            yield f"sink '{sink}' keeps the rows that it has got since, and will get them again"
+
+    def _repr_html_(self) -> str:
+        done = f", done in commit {self.commit:,}" if self.commit else ""
+        caption = f"from commit {self.head:,} back to commit {self.to:,}{done}"
+        return html_table(("what happens",), ((effect,) for effect in self.effects()), caption)
 
 
 def look_back(topology: Topology, ledger: Ledger, to: When) -> Rewinding:

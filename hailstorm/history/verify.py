@@ -27,6 +27,7 @@ from hailstorm.ledger.runs import run_name
 from hailstorm.ledger.stores.store import read_table
 from hailstorm.ledger.sums import Sums, is_sealed, is_whole
 from hailstorm.ledger.vacuum import passed_by_sinks
+from hailstorm.topology.picture import html_table
 
 _Found = TypeVar("_Found")
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
@@ -51,6 +52,12 @@ class Verified:
     files: int = 0
     bytes: int = 0
     problems: list[Problem] = field(default_factory=list)
+
+    def _repr_html_(self) -> str:
+        found = f"{len(self.problems)} problems in" if self.problems else "all is well:"
+        rows = [(one.file, one.what, one.affects) for one in self.problems]
+        caption = f"{found} {self.commits:,} commits, {self.files:,} files, {self.bytes:,} bytes"
+        return html_table(("file", "what", "affects"), rows, caption)
 
 
 @dataclass(frozen=True)

@@ -191,13 +191,8 @@ class State(Rows):
         return None if rows is None else self._shown(rows, HASH)
 
     def _repr_html_(self) -> str:
-        from hailstorm.topology.picture import html_table
-
         rows = self.arrow()
-        few = rows.slice(0, SHOWN).to_pylist()
-        caption = f"{self.step} at commit {self.live.commit}: {rows.num_rows:,} rows"
-        more = f"<p>… and {rows.num_rows - SHOWN:,} more</p>" if rows.num_rows > SHOWN else ""
-        return html_table(rows.column_names, (tuple(row.values()) for row in few), caption) + more
+        return html_of(rows, f"{self.step} at commit {self.live.commit}: {rows.num_rows:,} rows")
 
     @property
     def _key(self) -> tuple[str, ...]:
@@ -297,6 +292,15 @@ def no_such_step(step: str, live: Live) -> LedgerError:
         known = ", ".join(sorted(live.steps)) or "none yet"
         hint = f"Steps with state: {known}. {suggestion(step, live.steps)}"
     return LedgerError(10, f"no step '{step}' keeps state here", hint=hint)
+
+
+def html_of(rows: pa.Table, caption: str) -> str:
+    """The first rows, for a notebook, and how many more there are."""
+    from hailstorm.topology.picture import html_table
+
+    few = (tuple(row.values()) for row in rows.slice(0, SHOWN).to_pylist())
+    more = f"<p>… and {rows.num_rows - SHOWN:,} more</p>" if rows.num_rows > SHOWN else ""
+    return html_table(rows.column_names, few, caption) + more
 
 
 def with_values(rows: pa.Table, wanted: Mapping[str, pa.Array]) -> pa.Table:

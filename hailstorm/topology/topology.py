@@ -28,9 +28,11 @@ from hailstorm.topology.stream import Stream
 from hailstorm.topology.table import Table
 
 if TYPE_CHECKING:
-    from hailstorm.engine.progress import Progress, Summary
-    from hailstorm.history.audit import Audited
+    from hailstorm.engine.progress import Progress, Retried, Summary
+    from hailstorm.history.audit import AuditedSteps
     from hailstorm.history.looking_back import Looked
+    from hailstorm.history.one_record import Record
+    from hailstorm.history.planning import Planned
     from hailstorm.history.replay import Replayed
     from hailstorm.history.rewind import Rewinding
     from hailstorm.history.trace import Trace
@@ -353,20 +355,47 @@ class Topology:
         )[1]
         return summary
 
+    def plan(self, *, ledger: str | Path | None = None) -> Planned:
+        """What has changed since the last run, step by step, and what each choice would cost, as `hailstorm plan`
+        shows it. Changes nothing. Raises HailstormError when the topology has never run."""
+        planning = importlib.import_module("hailstorm.history.planning")
+        found: Planned = planning.plan_topology(self, ledger)
+        return found
+
+    def retry(self, *, accept: Sequence[str] = (), ledger: str | Path | None = None) -> Retried:
+        """Run the dead letters through the corrected topology and merge what they give, as `hailstorm errors --retry`
+        does; rows that sinks rejected are offered to them again. What fails again stays a dead letter.
+
+        `accept` names steps whose change is accepted with the state that they have. The topology must not be running.
+        Raises HailstormError.
+        """
+        engine = importlib.import_module("hailstorm.engine.run")
+        done: Retried = engine.retry_errors(self, ledger=ledger, accept=tuple(accept))
+        return done
+
+    def resend(self, sink: str, *, ledger: str | Path | None = None) -> Summary:
+        """Give a table's sink the whole table again, in place of whatever its target holds, as `hailstorm resend` does.
+        `undelivered` of the answer says whether it has got all of it. The topology must not be running."""
+        engine = importlib.import_module("hailstorm.engine.run")
+        summary: Summary = engine.resend_table(self, sink, ledger=ledger)
+        return summary
+
     def audit(
         self,
         *steps: str,
         at: int | str | datetime | None = None,
         since: int | str | datetime | None = None,
+        keys: str | None = None,
         ledger: str | Path | None = None,
-    ) -> tuple[Audited, ...]:
+    ) -> AuditedSteps:
         """Compute the state of these steps, or of all, once more from the logs, and compare it with the ledger, as
         `hailstorm audit app.py` does. Works beside a run.
 
         `at` is the moment that is audited. With `since` the state of then is believed, and what came later is computed.
+        `keys` compares only keys in a range of the first key column: `"a..f"`, `"100.."`, `"..99"`.
         """
         looking_back = importlib.import_module("hailstorm.history.looking_back")
-        found: tuple[Audited, ...] = looking_back.audit(self, steps=steps, at=at, since=since, ledger=ledger)
+        found: AuditedSteps = looking_back.audit(self, steps=steps, at=at, since=since, keys=keys, ledger=ledger)
         return found
 
     def replay(
@@ -410,6 +439,28 @@ class Topology:
         """What changed in a step from one moment to another, as `hailstorm diff app.py STEP A B` gives it."""
         looking_back = importlib.import_module("hailstorm.history.looking_back")
         found: Looked = looking_back.diff(self, step, a, b, ledger=ledger)
+        return found
+
+    def trace_key(
+        self,
+        step: str,
+        /,
+        *,
+        since: int | str | datetime = 0,
+        until: int | str | datetime | None = None,
+        ledger: str | Path | None = None,
+        **key: Any,
+    ) -> tuple[Record, ...]:
+        """The records that made a key of a step, as `hailstorm trace --key` finds them: `storm.trace_key("counts",
+        word="rain")`. Of those that were read after the moment `since`, up to `until`."""
+        looking_back = importlib.import_module("hailstorm.history.looking_back")
+        found: tuple[Record, ...] = looking_back.makers(self, step, key, since=since, until=until, ledger=ledger)
+        return found
+
+    def trace_output(self, sink: str, commit: int, row: int, *, ledger: str | Path | None = None) -> tuple[Record, ...]:
+        """The records that made a row of a sink's outbox, in one commit, as `hailstorm trace --output` finds them."""
+        looking_back = importlib.import_module("hailstorm.history.looking_back")
+        found: tuple[Record, ...] = looking_back.makers_of_output(self, sink, commit, row, ledger=ledger)
         return found
 
     def _reading(

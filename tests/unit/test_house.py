@@ -35,18 +35,23 @@ ROWS = [
     {"cli", "dashboard"},
     {"__main__"},
 ]
-# The only calls upwards, each when a user asks for it: `storm.run()` and `storm.rewind()` do what the commands do. And
-# what a source, a sink, the progress and the end of a run look like, for type checkers only.
+# The only calls upwards, each when a user asks for it: `storm.run()`, `storm.rewind()` and others do what commands do.
+# And what a source, a sink and the answers of these look like, for type checkers only.
 UPWARDS = {
     ("topology/topology.py", "hailstorm.cli.run"),
     ("topology/topology.py", "hailstorm.engine.progress.Progress"),
-    ("topology/topology.py", "hailstorm.history.audit.Audited"),
+    ("topology/topology.py", "hailstorm.engine.progress.Retried"),
+    ("topology/topology.py", "hailstorm.engine.run"),
+    ("topology/topology.py", "hailstorm.history.audit.AuditedSteps"),
     ("topology/topology.py", "hailstorm.history.backfill"),
     ("topology/topology.py", "hailstorm.history.looking_back"),
     ("topology/topology.py", "hailstorm.history.looking_back.Looked"),
+    ("topology/topology.py", "hailstorm.history.planning"),
+    ("topology/topology.py", "hailstorm.history.planning.Planned"),
     ("topology/topology.py", "hailstorm.history.replay.Replayed"),
     ("topology/topology.py", "hailstorm.history.rewind"),
     ("topology/topology.py", "hailstorm.history.rewind_steps"),
+    ("topology/topology.py", "hailstorm.history.one_record.Record"),
     ("topology/topology.py", "hailstorm.history.trace.Trace"),
     ("topology/topology.py", "hailstorm.history.rewind.Rewinding"),
     ("topology/topology.py", "hailstorm.engine.progress.Summary"),
@@ -78,7 +83,7 @@ PUBLIC = {
     "logs": "Log Rate Files Kafka",
     "formats": "Avro Protobuf",
     "sinks": "Console Parquet Postgres Sqlite DuckDB Call Delta Redis Webhook",
-    "reading": "open_ledger",
+    "reading": "open_ledger import_snapshot",
     "errors": "HailstormError",
 }
 
