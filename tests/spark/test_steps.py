@@ -217,7 +217,7 @@ def test_with_one_task_all_folds_of_a_stream_are_one_job(spark: SparkSession) ->
         rows.select(f"key_{number}", key=f"x % {number + 2}").fold(f"by_{number}", by="key", n=hs.count())
     rows.fold("by_a", by="a", n=hs.count())
     assert len(compile_topology(spark, storm, tasks=1).waves) == 1
-    assert len(compile_topology(spark, storm, tasks=2).waves) == 2
+    assert len(compile_topology(spark, storm, tasks=2).waves) == 3  # read, group what each task has, and fold it
     with Driver(storm, spark, tasks=(1,)) as driver:
         driver.feed("rows", [{"a": "u", "x": 1}, {"a": None, "x": 2}, {"a": "u", "x": 3}])
         driver.advance()
