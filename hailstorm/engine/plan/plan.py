@@ -62,12 +62,21 @@ class CompiledStep:
 
 
 @dataclass(frozen=True)
+class Seen:
+    """What Spark makes of a frame."""
+
+    frame: DataFrame  # kept, because its id would be another's otherwise
+    passes: Mapping[str, int]  # how many tasks each Python pass has, by its slot
+    shuffles: bool
+
+
+@dataclass(frozen=True)
 class Plan:
     tasks: int
     branches: tuple[Branch, ...]
     steps: Mapping[str, CompiledStep]
     inbox: Inbox
-    _expected: dict[int, tuple[DataFrame, Mapping[str, int], bool]] = field(default_factory=dict)
+    _seen: dict[int, Seen] = field(default_factory=dict)
     _prepared: dict[int, tuple[DataFrame, Any]] = field(default_factory=dict)
 
     @property
@@ -181,15 +190,14 @@ class Plan:
 
     def expected(self, frame: DataFrame) -> Mapping[str, int]:
         """How many tasks must report under each slot when this frame has run: every pass, wherever Spark runs it."""
-        return self._looked_at(frame)[1]
+        return self._looked_at(frame).passes
 
-    def _looked_at(self, frame: DataFrame) -> tuple[DataFrame, Mapping[str, int], bool]:
-        """With the tasks of each pass, and whether rows are shuffled. It is kept: else its id would be another's."""
-        if id(frame) not in self._expected:
+    def _looked_at(self, frame: DataFrame) -> Seen:
+        if id(frame) not in self._seen:
             planned = self._planned(frame).executedPlan()
             shuffles = any(node.nodeName() == "Exchange" for node in _nodes(planned))
-            self._expected[id(frame)] = frame, dict(_passes(planned)), shuffles
-        return self._expected[id(frame)]
+            self._seen[id(frame)] = Seen(frame, dict(_passes(planned)), shuffles)
+        return self._seen[id(frame)]
 
     def job(self, frame: DataFrame) -> Callable[[], None]:
         """What runs a frame of this plan once. Frames keep their RDD, unless there is a shuffle in them.
@@ -198,7 +206,7 @@ class Plan:
         texts): a third of the JVM's work in a small tick. Counting it as a future is what cleans the fewest closures,
         for which Spark reads the class files of itself again each time: a tenth of a small tick.
         """
-        if self.tasks > 1 and self._looked_at(frame)[2]:
+        if self.tasks > 1 and self._looked_at(frame).shuffles:
             rdd = self._planned(frame.select("*")).toRdd().toJavaRDD()
         else:
             if id(frame) not in self._prepared:
