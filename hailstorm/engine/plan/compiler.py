@@ -20,7 +20,7 @@ from hailstorm.clock.windows import MOST
 from hailstorm.columns import HIDDEN, PRESENT
 from hailstorm.engine.plan.builder import Beginning, public_columns, shape_of, shape_of_stream
 from hailstorm.engine.plan.flow import Flow
-from hailstorm.engine.plan.fold import FoldPlan, TableFoldPlan
+from hailstorm.engine.plan.fold import FoldPlan
 from hailstorm.engine.plan.join import JoinedColumns, TableJoinPlan
 from hailstorm.engine.plan.keyed import KeyedFlow
 from hailstorm.engine.plan.panes import PanePlan, may_share
@@ -30,6 +30,7 @@ from hailstorm.engine.plan.sessions import SessionPlan, TableSessionPlan, assign
 from hailstorm.engine.plan.stateless import Stateless
 from hailstorm.engine.plan.stream_join import LookupPlan, StreamJoinPlan
 from hailstorm.engine.plan.table import TablePlan
+from hailstorm.engine.plan.table_fold import TableFoldPlan
 from hailstorm.engine.plan.top import TopPerPlan, TopPlan
 from hailstorm.engine.spark.shipping import ship_by_value
 from hailstorm.engine.stages.deposit import Outlet, RefuseNullKeys

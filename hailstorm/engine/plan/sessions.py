@@ -30,7 +30,8 @@ from hailstorm.columns import (
     quoted,
 )
 from hailstorm.engine.plan.flow import Flow, Job
-from hailstorm.engine.plan.fold import Bound, FoldPlan, TableFoldPlan
+from hailstorm.engine.plan.fold import Bound, FoldPlan
+from hailstorm.engine.plan.table_fold import TableFoldPlan
 from hailstorm.engine.stages.chain import Stage
 from hailstorm.engine.stages.deposit import Outlet
 from hailstorm.engine.stages.fold import FoldShape
