@@ -5,5 +5,6 @@
     python -m bench --quick         fewer rounds and ticks: to see that it works, not to quote
 
 `suite/` has a module a bench, `peers/` what competes, each in a process of its own; `contest.py` lets them take
-turns. Every run is kept in `results/`. What the figures mean is told in docs/performance.md.
+turns. Those of clusters have a Spark cluster (`cluster.py`) and a server for objects (`object_store.py`) on this
+machine. Every run is kept in `results/`. What the figures mean is told in docs/performance.md.
 """

@@ -30,7 +30,7 @@ def main(
 ) -> None:
     if list_:
         for bench in BENCHES:
-            console.print(f"{bench.name:14} {bench.title}")
+            console.print(f"{bench.name:16} {bench.title}")
         return
     unknown = set(names or ()) - {bench.name for bench in BENCHES}
     if unknown:

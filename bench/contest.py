@@ -12,6 +12,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -182,12 +183,20 @@ class Host:
 
 
 def run_contest(
-    entrants: Sequence[Entrant | Outsider], effort: Effort, say: Callable[[str], None]
+    entrants: Sequence[Entrant | Outsider],
+    effort: Effort,
+    say: Callable[[str], None],
+    look: Callable[[int], Mapping[str, float]] | None = None,
 ) -> dict[str, Series]:
-    """All entrants, in turns. The answer has a series by label."""
+    """All entrants, in turns. The answer has a series by label.
+
+    `look` is given the process of an entrant, and reads counters: what a tick of its bursts adds to them is among its
+    figures.
+    """
     hosts = [Host(entrant) for entrant in entrants]
     rounds: dict[str, list[tuple[Tick, ...]]] = {host.label: [] for host in hosts}
     figures: dict[str, dict[str, float]] = {}
+    counted = {host.label: Counter[str]() for host in hosts}
     try:
         for host in hosts:  # one after another: two that fill their state at once would only be slower
             say(f"{host.label}: start and warm up")
@@ -197,9 +206,14 @@ def run_contest(
             say(f"round {number + 1} of {effort.rounds}")
             turn = number % len(hosts)
             for host in hosts[turn:] + hosts[:turn]:
+                before = {} if look is None else look(host.pid)
                 rounds[host.label].append(host.burst(effort.burst))
+                after = {} if look is None else look(host.pid)
+                counted[host.label].update({name: after[name] - before.get(name, 0.0) for name in after})
+        ticks = effort.rounds * (effort.burst + 1)  # with those that do not count
         for host in hosts:
             figures[host.label] |= host.figures()
+            figures[host.label] |= {f"{name} per tick": found / ticks for name, found in counted[host.label].items()}
     finally:
         for host in hosts:
             host.close()

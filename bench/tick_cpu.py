@@ -1,6 +1,6 @@
 """CPU seconds of a tick's Python pass, stage by stage, without Spark: `python -m bench.tick_cpu`.
 
-What a resident tick is made of, over the same rows as the benches. It counts the processor time of one thread, and the
+What a resident tick is made of, over the same rows as the benches. It counts the processor time of its threads, and the
 works take turns, so that it says something on a busy machine, too. It leaves out Spark, the commit and the disk.
 The stages are put together here as `engine/plan` puts them together.
 """
@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -38,8 +39,9 @@ from hailstorm.engine.stages.order import Order, Report, TaskRange
 from hailstorm.engine.stages.panes import AssignPanes, JoinPanes
 from hailstorm.engine.stages.ranking import BY
 from hailstorm.engine.stages.read import ReadLog
-from hailstorm.engine.stages.reduce import ReduceStates
+from hailstorm.engine.stages.reduce import ReduceStates, take_whole
 from hailstorm.engine.stages.rows import ReadRows
+from hailstorm.engine.stages.sessions import AssignSessions, HashBy, JoinSessions
 from hailstorm.engine.stages.top import KeepTop
 from hailstorm.engine.stages.waiting import Waiting
 from hailstorm.engine.stages.windows import AssignWindows
@@ -54,7 +56,7 @@ _STEP = "counts"
 _MINUTE = 60_000_000
 _START = 946_684_800_000_000  # 2000
 _TASK_0 = pa.record_batch({"id": pa.array([0])})
-KINDS: tuple[Kind, ...] = ("count", "tumbling", "sliding", "words")
+KINDS: tuple[Kind, ...] = ("count", "tumbling", "sliding", "sessions", "words")
 
 
 class Pass:
@@ -82,12 +84,13 @@ class Pass:
         gc.disable()
         if self.profile is not None:
             self.profile.enable()
-        began = time.thread_time()
+        began = time.process_time()
         with _cpu_clock():
             for stages in self.lines:
                 for _ in run_stages(stages, iter([_TASK_0]), task):
                     pass
-        spent = time.thread_time() - began
+            task.finish()
+        spent = time.process_time() - began
         if self.profile is not None:
             self.profile.disable()
         gc.enable()
@@ -132,10 +135,10 @@ class Pass:
 
 
 class _cpu_clock:
-    """Lets the stages be timed by the processor time of this thread."""
+    """Lets the stages be timed by the processor time of this process."""
 
     def __enter__(self) -> None:
-        self._clock, time.perf_counter = time.perf_counter, time.thread_time  # type: ignore[assignment]
+        self._clock, time.perf_counter = time.perf_counter, time.process_time  # type: ignore[assignment]
 
     def __exit__(self, *_: object) -> None:
         time.perf_counter = self._clock
@@ -188,6 +191,8 @@ def _counted(key: tuple[str, ...]) -> tuple[tuple[Cell, ...], tuple[Stage, ...]]
 
 def _stages(kind: str) -> tuple[tuple[Stage, ...], tuple[Layout, ...]]:
     """The stages of a count by key, and its tables of state."""
+    if kind == "sessions":
+        return _sessions()
     windowed = kind != "count"
     key = ("k", WINDOW_START, WINDOW_END) if windowed else ("k",)
     cells, grouped = _counted(key)
@@ -210,6 +215,20 @@ def _stages(kind: str) -> tuple[tuple[Stage, ...], tuple[Layout, ...]]:
     return (*grouped, *written), own
 
 
+def _sessions() -> tuple[tuple[Stage, ...], tuple[Layout, ...]]:
+    """Of five minutes, shown when they end. The rows of the benches are a minute apart, so none does."""
+    key, by = ("k", WINDOW_START, WINDOW_END), ("k",)
+    cells, grouped = _counted(key)
+    closing = Closing("final")
+    waiting = Waiting(_STEP, key, one_task=True, closing=closing)
+    whole = tuple(replace(cell, merge=take_whole) for cell in cells)
+    shape = FoldShape(_STEP, key, whole, True, True, (), False, False, replace(waiting, one_task=False))
+    assign = AssignSessions(_STEP, by, 5 * _MINUTE, closing, None, together=True)
+    join = JoinSessions(shape.layout, by, waiting, cells, one_task=True)
+    stages = (assign, *grouped, HashBy(by), join, ReduceStates(key, cells), LookUp(shape), WriteFold(shape))
+    return stages, (shape.layout, *waiting.agendas)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=500_000, help="a tick")
@@ -227,11 +246,11 @@ def main() -> None:
         }
         spent, parts = defaultdict[str, list[float]](list), defaultdict[str, list[dict[str, float]]](list)
         for one in passes.values():
-            one.tick(wanted.keys)
+            one.tick(wanted.rows)
         for number in range(wanted.warm_up + wanted.ticks):
             for kind, one in passes.items():
                 if kind == wanted.profile and number == wanted.warm_up:
-                    one.profile = cProfile.Profile(time.thread_time)
+                    one.profile = cProfile.Profile(time.process_time)
                 seconds = one.tick(wanted.rows)
                 if number >= wanted.warm_up:
                     spent[kind].append(seconds)

@@ -1,4 +1,4 @@
-"""Hailstorm itself: a negotiator that is driven tick by tick, on a ledger in a fresh folder.
+"""Hailstorm itself: a negotiator that is driven tick by tick, on a ledger in a fresh folder, or in an object store.
 
 A tick is timed from outside, from choosing the clock to the commit, with everything that a tick does: files are
 fsynced, compaction runs when it is due. Pacing is given so much time that it never cuts a tick in two.
@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+import bench
 import hailstorm as hs
 from bench.peers.ageing import grow_old
 from bench.peers.memory import python_memory_mb
@@ -21,16 +22,18 @@ from bench.work import Work, lines
 from hailstorm.clock.clock import Clock
 from hailstorm.engine.negotiator import Negotiator
 from hailstorm.engine.progress import Progress
-from hailstorm.engine.spark.session import start_session
+from hailstorm.engine.spark.executors import require_executors
+from hailstorm.engine.spark.session import is_on_this_machine, start_session
+from hailstorm.engine.spark.shipping import ship_by_value
 from hailstorm.ledger.ledger import Ledger
 
 BESIDE = "beside housekeeping"  # 1 where something was merged, written down or published beside a tick
 
 
 class Hailstorm:
-    """`ledger` names a folder that outlives this process; `fill` says whether to fill the state with all keys, and
-    `commits` how many commits the ledger gets before the first burst. `ways` are the ways to run a tick that pacing
-    may choose from; else all. `settings` are the topology's."""
+    """`ledger` is the address of one that outlives this process; `fill` says whether to fill the state with all keys,
+    and `commits` how many commits the ledger gets before the first burst. `ways` are the ways to run a tick that pacing
+    may choose from; else all. `master` and `conf` are Spark's, where it is a cluster. `settings` are the topology's."""
 
     def __init__(
         self,
@@ -39,12 +42,15 @@ class Hailstorm:
         fill: bool = True,
         commits: int = 0,
         ways: list[int] | None = None,
+        master: str = f"local[{CORES}]",
+        conf: Mapping[str, str] | None = None,
         **settings: str,
     ) -> None:
         self.work, self.fill, self.commits, self.settings = work, fill, commits, settings
+        self.master, self.conf = master, conf
         self.ways = None if ways is None else tuple(ways)
         self.folder = scratch_folder("hailstorm")
-        self.root = Path(ledger) if ledger else self.folder / "ledger"
+        self.root = ledger or str(self.folder / "ledger")
         self.progress = Progress("starting")
 
     def prepare(self) -> Mapping[str, float]:
@@ -54,7 +60,10 @@ class Hailstorm:
         settings = topology.settings.with_options({**never_cut, **self.settings})
         ledger = Ledger(self.root, create=True)
         ledger.cache.clear_after_reboot()  # as a run does: readers trust the copies of such a cache alone
-        self.spark = start_session("bench", self.folder / "spark.log", f"local[{CORES}]")
+        self.spark = start_session("bench", self.folder / "spark.log", self.master, self.conf)
+        if not is_on_this_machine(self.spark):
+            ship_by_value(Path(bench.__file__).parent)
+            require_executors(self.spark, ledger.address, {})
         spark_s = time.perf_counter() - began
         self.negotiator = Negotiator(self.spark, topology, ledger, settings, self._watch, ways=self.ways)
         self.negotiator.start()

@@ -1,4 +1,4 @@
-"""The memory of this process and of the Python workers below it.
+"""The memory of this process and of the Python workers below it, and the CPU time of any such family.
 
 Only anonymous memory counts: pages of memory-mapped files belong to the page cache, which the system takes back
 whenever it wants. Of the JVM between them only the heap in use counts, which it tells itself: what it has reserved
@@ -34,6 +34,19 @@ def family(root: int) -> list[int]:
         family.append(pid)
         waiting += children.get(pid, [])
     return family
+
+
+def cpu_seconds(root: int) -> float:
+    """What a process and its descendants have used, and those of them that have ended and were waited for."""
+    return sum(_cpu_of(pid) for pid in family(root))
+
+
+def _cpu_of(pid: int) -> float:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:  # it has ended meanwhile
+        return 0.0
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 def status_of(pid: int) -> dict[str, str]:
