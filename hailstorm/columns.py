@@ -53,6 +53,7 @@ PRESENT = "_present"  # of a table's row in the state: null when it is only reme
 
 # Which task of a grouping a row is for.
 TASK = "_task"
+OWNER = "_part"  # a number by which Spark sends a row to the task that owns its hash
 
 # Which dead letter a row is that gets its second chance; null for any other row.
 LETTER_ID = "_letter"

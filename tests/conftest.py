@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tests.connectors.servers.s3 import S3Server
+    from tests.forks import Forks
     from tests.jvm import WarmJvm
 
 
@@ -34,7 +35,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if hasattr(session.config, "workeroutput"):  # one of several processes: the first one counts together
-        session.config.workeroutput["faults"] = dict(tally.FAULTS)
+        session.config.workeroutput |= {"faults": dict(tally.FAULTS), "waits": tally.WAITS}
     elif _runs_everything(session.config) and not session.testsfailed and tally.missing():
         print(f"\nThe tests of faults have lost their bite: no {', no '.join(tally.missing())}")
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -47,7 +48,9 @@ def _runs_everything(config: pytest.Config) -> bool:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    tally.FAULTS.update(getattr(node, "workeroutput", {}).get("faults", {}))
+    output = getattr(node, "workeroutput", {})
+    tally.FAULTS.update(output.get("faults", {}))
+    tally.WAITS.update(output.get("waits", {}))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -77,10 +80,20 @@ def spark() -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="session")
-def jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmJvm]:
+def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
+    """For commands that are not about how Python starts."""
+    from tests.forks import Forks
+
+    made = Forks(tmp_path_factory.mktemp("forks"))
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def jvm(tmp_path_factory: pytest.TempPathFactory, forks: Forks) -> Iterator[WarmJvm]:
     """For the commands of one test after another; nobody waits for a JVM to start."""
     from tests.jvm import WarmJvm
 
-    made = WarmJvm(tmp_path_factory.mktemp("jvm") / "output.txt")
+    made = WarmJvm(tmp_path_factory.mktemp("jvm") / "output.txt", forks)
     yield made
     made.close()

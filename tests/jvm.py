@@ -3,6 +3,8 @@
 Starting a JVM and compiling a topology's code in it costs more than all the rest of a kill. A driver that is given a
 gateway uses that JVM instead of its own; before the next driver starts, the Spark context of the one before is
 stopped from here. What a driver does with the ledger is the same; the tests that kill a JVM start their own.
+
+Python can be warm, too: who uses such a JVM may be one of its `forks`.
 """
 
 from __future__ import annotations
@@ -15,12 +17,15 @@ from unittest.mock import patch
 from pyspark import SparkConf
 from pyspark.java_gateway import launch_gateway
 
+from tests.forks import Forks
+
 # Every test plans something else, and no code is hot for long: the JVM's second compiler took a third of all its time.
 QUICK = {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1", "SPARK_LAUNCHER_OPTS": "-XX:TieredStopAtLevel=1"}
 
 
 class WarmJvm:
-    def __init__(self, output: Path) -> None:
+    def __init__(self, output: Path, forks: Forks) -> None:
+        self.forks = forks
         conf = SparkConf(loadDefaults=False).set("spark.driver.memory", "1g")
         with output.open("wb") as file, patch.dict(os.environ, QUICK):
             self._gateway = launch_gateway(conf, {"stdout": file, "stderr": file, "start_new_session": True})

@@ -14,5 +14,6 @@ def seeds(short: int, long: int) -> list[Any]:
 
 
 def examples(short: int, long: int) -> int:
-    """For hypothesis' `max_examples`. A soak runs all such tests: see `conftest.py`."""
+    """For hypothesis' `max_examples`, and for what a test draws by itself. A soak runs all tests of hypothesis: see
+    `conftest.py`."""
     return long if os.environ.get("HAILSTORM_SOAK") else short

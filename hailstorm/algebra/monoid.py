@@ -170,6 +170,11 @@ class TypeRefused(Exception):
         super().__init__(f"{monoid} cannot take {type_.upper()}; it takes {takes}")
 
 
+def name_of(monoid: AnyMonoid) -> str:
+    """What people call it: a state that one monoid has made is not read as that of another."""
+    return monoid.word if isinstance(monoid, SqlMonoid) else "one's own"
+
+
 class Monoid(AnyMonoid):
     """The base class for one's own monoid, in Python.
 

@@ -9,7 +9,7 @@ import typer
 from hailstorm.cli.doctor import require_java
 from hailstorm.cli.output import JsonOption, err, print_json_lines, print_rows, to_json
 from hailstorm.cli.run import AppArgument
-from hailstorm.cli.target import find_ledger, load_app
+from hailstorm.cli.target import LedgerOption, find_ledger, load_app
 from hailstorm.cli.watching import watching, yield_to_runs
 
 if TYPE_CHECKING:
@@ -29,9 +29,7 @@ def audit(
     keys: Annotated[
         str | None, typer.Option(metavar="LOW..HIGH", help="Compare only keys in this range of the first key column.")
     ] = None,
-    ledger: Annotated[
-        str | None, typer.Option(metavar="PATH", help="Where the state is; else .hailstorm/<name> beside the app.")
-    ] = None,
+    ledger: LedgerOption = None,
     json: JsonOption = False,
 ) -> None:
     """Compute the state of every step once more from the logs, and compare it with the ledger, row by row.

@@ -10,7 +10,7 @@ from hailstorm.cli.doctor import require_java
 from hailstorm.cli.live import ProgressDisplay
 from hailstorm.cli.output import JsonOption, out, print_json
 from hailstorm.cli.run import NOT_DELIVERED, AppArgument, OnDataLoss, say_undelivered
-from hailstorm.cli.target import load_app
+from hailstorm.cli.target import LedgerOption, load_app
 from hailstorm.errors import WordError
 
 
@@ -33,9 +33,7 @@ def backfill(
         OnDataLoss,
         typer.Option(help="Offsets that neither the files nor the log have: fail, or continue without them."),
     ] = OnDataLoss.FAIL,
-    ledger: Annotated[
-        str | None, typer.Option(metavar="PATH", help="Where the state is; else .hailstorm/<name> beside the app.")
-    ] = None,
+    ledger: LedgerOption = None,
     json: JsonOption = False,
 ) -> None:
     """Give a step that was added later the past that the logs still hold, at full speed.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hailstorm.cli.output import SHOWN, JsonOption, print_json_lines, print_rows
-from hailstorm.cli.target import TargetArgument, find_ledger
+from hailstorm.cli.target import LedgerOption, TargetArgument, find_ledger
 from hailstorm.cli.without_pandas import without_pandas
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ def commits(
     limit: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Only the newest N. A table shows 20, JSON all.")
     ] = None,
+    ledger: LedgerOption = None,
     json: JsonOption = False,
 ) -> None:
     """List the commits, oldest first. Works while a run goes on.
@@ -35,7 +36,7 @@ def commits(
     from hailstorm.ledger.reader import open_ledger
 
     wanted = limit if json else limit or SHOWN
-    newest = deque(open_ledger(find_ledger(target)).commits(), maxlen=wanted)
+    newest = deque(open_ledger(find_ledger(target, ledger)).commits(), maxlen=wanted)
     if json:
         print_json_lines(map(commit_row, newest))
     else:

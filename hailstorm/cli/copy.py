@@ -9,12 +9,13 @@ from rich.filesize import decimal
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from hailstorm.cli.output import JsonOption, err, out, print_json
-from hailstorm.cli.target import TargetArgument, find_ledger
+from hailstorm.cli.target import LedgerOption, TargetArgument, find_ledger
 
 
 def copy(
     target: TargetArgument,
     to: Annotated[str, typer.Argument(metavar="TO", help="A folder, or s3://bucket/path, gs://…, az://…")],
+    ledger: LedgerOption = None,
     json: JsonOption = False,
 ) -> None:
     """Copy a ledger to another place: its state, its history, and what waits for sinks.
@@ -32,7 +33,7 @@ def copy(
     from hailstorm.ledger.ledger import Ledger
 
     check_ledger(to)
-    source = Ledger(find_ledger(target))
+    source = Ledger(find_ledger(target, ledger))
     columns = (TextColumn("copying"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=err, transient=True) as progress:
         task = progress.add_task("copying", total=None)

@@ -7,6 +7,7 @@ can be edited and run with `hailstorm run`.
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import signal
 import sys
@@ -106,19 +107,20 @@ def _feed(app: App, stop: threading.Event) -> None:
 
 
 def _log(app: App) -> Any:
-    return app.spouts()[0].source.resolve(app.topology.folder)
+    return app.topology.spouts[0].source.resolve(app.topology.folder)
 
 
 def _show_advice(app: App, target: str, seconds: float | None) -> None:
     folds = [step.name for step in app.topology.steps if step.kind == "fold"]
+    typed = shlex.quote(target)
     how = f"It stops after {seconds:g} s." if seconds is not None else "Ctrl-C stops it."
     err.print(f"[bold]{app.topology.name}[/bold]: the topology is in {target}. {how}")
     err.print(
         "While it runs, try in another terminal:",
-        f"  {program()} graph {target}",
-        f"  {program()} status {target}",
-        f"  {program()} state {target} {folds[0]} --limit 5",
-        f"  {program()} commits {target}",
+        f"  {program()} graph {typed}",
+        f"  {program()} status {typed}",
+        f"  {program()} state {typed} {folds[0]} --limit 5",
+        f"  {program()} commits {typed}",
         sep="\n",
         markup=False,
     )

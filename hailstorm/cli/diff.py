@@ -20,7 +20,7 @@ from hailstorm.cli.rows import (
     parsed_keys,
     where_true,
 )
-from hailstorm.cli.target import TargetArgument, find_ledger
+from hailstorm.cli.target import LedgerOption, TargetArgument, find_ledger
 from hailstorm.cli.without_pandas import without_pandas
 
 
@@ -36,6 +36,7 @@ def diff(
     limit: LimitOption = None,
     format: FormatOption = None,
     output: OutputOption = None,
+    ledger: LedgerOption = None,
     json: JsonOption = False,
 ) -> None:
     """Show what changed in a step from moment A to moment B: one row per key that differs.
@@ -55,9 +56,9 @@ def diff(
     from hailstorm.ledger.ledger import Ledger
 
     form = chosen_format(format, output, json)
-    ledger = Ledger(find_ledger(target))
-    with states_of(target, ledger, (a, b), step) as (one, other):
-        refuse_unknown(step, one, other, ledger.head)
+    opened = Ledger(find_ledger(target, ledger))
+    with states_of(target, opened, (a, b), step) as (one, other):
+        refuse_unknown(step, one, other, opened.head)
         found = Diff(one, other)
         rows = found.of_keys(parsed_keys(found.shape.key, key, found.key_types())) if key else found.arrow()
     if where is not None:

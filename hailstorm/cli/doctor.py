@@ -81,7 +81,6 @@ def check_executors(master: str, ledger: str | None, app: str | None, conf: Mapp
     from hailstorm.engine.spark.session import start_session
     from hailstorm.engine.spark.shipping import ship_by_value
     from hailstorm.engine.wishes import check_ledger, check_master
-    from hailstorm.topology.step import Spout
 
     loaded = None if app is None else load_app(app)
     if ledger is None and loaded is not None:
@@ -91,8 +90,7 @@ def check_executors(master: str, ledger: str | None, app: str | None, conf: Mapp
     logs = {}
     if loaded is not None:
         ship_by_value(loaded.topology.folder)
-        steps = resolved(loaded.topology).steps
-        logs = {step.name: step.source for step in steps if isinstance(step, Spout)}
+        logs = {spout.name: spout.source for spout in resolved(loaded.topology).spouts}
     found = look_at_executors(start_session("hailstorm doctor", None, master, conf), ledger, logs)
     return [
         Finding(f"executor {name}", not wrong, "; ".join(wrong) or "packages, ledger, logs and clock are well")

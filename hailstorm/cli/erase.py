@@ -9,7 +9,7 @@ import typer
 
 from hailstorm.cli.output import JsonOption, err, out, print_json
 from hailstorm.cli.rows import parsed_keys
-from hailstorm.cli.target import TargetArgument, find_ledger, is_app, load_app
+from hailstorm.cli.target import LedgerOption, TargetArgument, find_ledger, is_app, load_app
 from hailstorm.errors import UsageError
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ def erase(
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be erased.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    ledger: LedgerOption = None,
     json: JsonOption = False,
 ) -> None:
     """Remove a key from a step: from its state at every commit, from outboxes and from dead letters.
@@ -48,13 +49,13 @@ def erase(
     from hailstorm.history.erase import erase as erased
     from hailstorm.ledger.ledger import Ledger
 
-    ledger = Ledger(find_ledger(target))
-    columns = erasable(ledger, step)
-    wanted = parsed_keys(ledger.head.steps[step].key, key, columns, also=tuple(columns))
+    opened = Ledger(find_ledger(target, ledger))
+    columns = erasable(opened, step)
+    wanted = parsed_keys(opened.head.steps[step].key, key, columns, also=tuple(columns))
     if not (dry_run or yes):
         also = ", and from its logs" if logs else ""
         typer.confirm(f"Erase {', '.join(key)} from '{step}', at every commit{also}, for good?", abort=True, err=True)
-    report = erased(ledger, step, wanted, dry_run, _logs_above(target, step) if logs else {})
+    report = erased(opened, step, wanted, dry_run, _logs_above(target, step) if logs else {})
     if json:
         print_json(asdict(report))
         return

@@ -9,7 +9,7 @@ import typer
 from hailstorm.cli.doctor import require_java
 from hailstorm.cli.live import ProgressDisplay
 from hailstorm.cli.output import SHOWN, JsonOption, err, out, print_json, print_json_lines, print_rows
-from hailstorm.cli.target import TargetArgument, find_ledger, is_app, load_app
+from hailstorm.cli.target import LedgerOption, TargetArgument, find_ledger, is_app, load_app
 from hailstorm.errors import UsageError
 
 
@@ -29,6 +29,7 @@ def errors(
         str | None, typer.Option(metavar="STEP|all", help="Give up those of a step or sink, or all. Needs --reason.")
     ] = None,
     reason: Annotated[str | None, typer.Option(metavar="TEXT", help="Why: it is kept in the history.")] = None,
+    ledger: LedgerOption = None,
     json: JsonOption = False,
 ) -> None:
     """List dead letters: records that did not decode, rows on which user code raised, and rows that a sink rejected.
@@ -56,14 +57,14 @@ def errors(
     if accept and not retry:
         raise UsageError(82, "--accept goes with --retry", hint="hailstorm errors app.py --retry --accept words")
     if retry:
-        _retry(target, tuple(accept or ()), json)
+        _retry(target, ledger, tuple(accept or ()), json)
         return
     if discard is not None and reason is not None:
-        _discard(target, discard, reason, json)
+        _discard(find_ledger(target, ledger), discard, reason, json)
         return
     from hailstorm.ledger.reader import open_ledger
 
-    letters = open_ledger(find_ledger(target)).errors()
+    letters = open_ledger(find_ledger(target, ledger)).errors()
     wanted = limit if json else limit or SHOWN
     shown = letters if wanted is None else letters.slice(max(0, len(letters) - wanted))
     columns = ("spout", "partition", "offset", "step", "reason", "raw")
@@ -77,17 +78,18 @@ def errors(
         err.print(f"... and {len(letters) - len(shown):,} older ones: --limit N", style="dim")
 
 
-def _retry(target: str, accept: tuple[str, ...], json: bool) -> None:
+def _retry(target: str, ledger: str | None, accept: tuple[str, ...], json: bool) -> None:
     if not is_app(target):
         raise UsageError(
             16, "--retry needs the app, to run its code", hint="Name the app file: hailstorm errors app.py --retry"
         )
     app = load_app(target)
+    address = find_ledger(target, ledger)  # that there is none is said before Spark starts
     require_java()
     from hailstorm.engine.run import retry_errors
 
     with ProgressDisplay() as display:
-        done = retry_errors(app.topology, accept=accept, on_progress=display)
+        done = retry_errors(app.topology, ledger=address, accept=accept, on_progress=display)
     if json:
         counts = {"retried": done.letters, "failed": done.failed, "outdated": done.outdated, "late": done.late}
         print_json({**counts, "left": list(done.left)})
@@ -102,10 +104,10 @@ def _retry(target: str, accept: tuple[str, ...], json: bool) -> None:
         out.print(f"{done.outdated:,} rows that a sink rejected were out of date: their keys have changed since.")
 
 
-def _discard(target: str, step: str, reason: str, json: bool) -> None:
+def _discard(address: str, step: str, reason: str, json: bool) -> None:
     from hailstorm.history.opened import open_ledger
 
-    counts = open_ledger(find_ledger(target)).discard(step, reason)
+    counts = open_ledger(address).discard(step, reason)
     if json:
         print_json({"discarded": counts})
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -89,7 +90,7 @@ def new(
             (folder / file).write_text(text)
     err.print(f"Made {name}/ with app.py, test_app.py and README.md. Next:", markup=False)
     err.print(
-        f"  cd {name}",
+        f"  cd {shlex.quote(name)}",
         """  echo '{"text": "rain and snow and rain"}' | hailstorm log append data/lines""",
         "  hailstorm run app.py --until caught-up",
         sep="\n",

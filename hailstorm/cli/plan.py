@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from hailstorm.cli.doctor import require_java
 from hailstorm.cli.output import JsonOption, err, out, print_json
 from hailstorm.cli.run import AppArgument
-from hailstorm.cli.target import load_app
+from hailstorm.cli.target import LedgerOption, load_app
 
 if TYPE_CHECKING:
     from hailstorm.history.planning import StepChange
@@ -18,9 +16,7 @@ if TYPE_CHECKING:
 
 def plan(
     app: AppArgument,
-    ledger: Annotated[
-        str | None, typer.Option(metavar="PATH", help="Where the state is; else .hailstorm/<name> beside the app.")
-    ] = None,
+    ledger: LedgerOption = None,
     json: JsonOption = False,
 ) -> None:
     """Show what has changed since the last run, step by step, and what each choice would cost. Changes nothing.

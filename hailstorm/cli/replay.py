@@ -9,7 +9,7 @@ import typer
 from hailstorm.cli.doctor import require_java
 from hailstorm.cli.output import JsonOption, err, print_json_lines, to_json
 from hailstorm.cli.run import AppArgument
-from hailstorm.cli.target import find_ledger, load_app
+from hailstorm.cli.target import LedgerOption, find_ledger, load_app
 from hailstorm.cli.watching import watching, yield_to_runs
 
 if TYPE_CHECKING:
@@ -27,9 +27,7 @@ def replay(
     app: AppArgument,
     since: Annotated[str, typer.Option("--from", metavar="WHEN", help="The kept commit to begin with.")],
     until: Annotated[str, typer.Option("--to", metavar="WHEN", help="The last commit to run again.")] = "latest",
-    ledger: Annotated[
-        str | None, typer.Option(metavar="PATH", help="Where the state is; else .hailstorm/<name> beside the app.")
-    ] = None,
+    ledger: LedgerOption = None,
     json: JsonOption = False,
 ) -> None:
     """Run committed ticks again and compare states and outputs with what was committed.

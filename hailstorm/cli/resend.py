@@ -10,15 +10,13 @@ from hailstorm.cli.doctor import require_java
 from hailstorm.cli.live import ProgressDisplay
 from hailstorm.cli.output import out
 from hailstorm.cli.run import NOT_DELIVERED, AppArgument, say_undelivered
-from hailstorm.cli.target import load_app
+from hailstorm.cli.target import LedgerOption, load_app
 
 
 def resend(
     app: AppArgument,
     sink: Annotated[str, typer.Argument(metavar="SINK", help="The name of a sink of a table.")],
-    ledger: Annotated[
-        str | None, typer.Option(metavar="PATH", help="Where the state is; else .hailstorm/<name> beside the app.")
-    ] = None,
+    ledger: LedgerOption = None,
 ) -> None:
     """Give a table's sink the whole table again, in place of whatever its target holds.
 

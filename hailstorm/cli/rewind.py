@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +13,7 @@ from hailstorm.cli.doctor import require_java
 from hailstorm.cli.live import ProgressDisplay
 from hailstorm.cli.output import JsonOption, err, out, print_json
 from hailstorm.cli.run import NOT_DELIVERED, AppArgument, OnDataLoss, say_undelivered
-from hailstorm.cli.target import load_app
+from hailstorm.cli.target import LedgerOption, load_app
 from hailstorm.errors import UsageError
 
 if TYPE_CHECKING:
@@ -51,9 +52,7 @@ def rewind(
             help="Only this step, and what is below it: its state of then, and all records since again. Repeatable.",
         ),
     ] = None,
-    ledger: Annotated[
-        str | None, typer.Option(metavar="PATH", help="Where the state is; else .hailstorm/<name> beside the app.")
-    ] = None,
+    ledger: LedgerOption = None,
     json: JsonOption = False,
 ) -> None:
     """Go back to an earlier moment: state, clock, windows, timers and dead letters are as they were then.
@@ -115,7 +114,8 @@ def rewind(
             markup=False,
         )
     else:
-        out.print(f"Commit {done.commit:,} is as commit {done.to:,} was. To go on from there: hailstorm run {app}")
+        again = f"hailstorm run {shlex.quote(app)}"
+        out.print(f"Commit {done.commit:,} is as commit {done.to:,} was. To go on from there: {again}", markup=False)
     assert done.summary is not None
     say_undelivered(done.summary, app)
     if done.summary.undelivered:

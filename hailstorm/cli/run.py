@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import threading
 from collections.abc import Mapping
@@ -163,10 +164,7 @@ def run_watched(
 ) -> Summary:
     """Start Spark and run: what `run`, `demo` and `storm.run()` share."""
     require_java()
-    from hailstorm.topology.step import Sink
-
-    sinks = [step.sink for step in topology.steps if isinstance(step, Sink)]
-    display.boards = [sink for sink in sinks if isinstance(sink, Board)]
+    display.boards = [step.sink for step in topology.sinks if isinstance(step.sink, Board)]
     return _run(
         topology,
         ledger=ledger,
@@ -201,7 +199,9 @@ def _run(
 
     if recompute or backfill:
         from hailstorm.history.backfill import made_beside, made_first
+        from hailstorm.history.past import refuse_without_state
 
+        refuse_without_state(topology, (*recompute, *backfill))
         if recompute:
             options["first"] = made_first(recompute, lose=True, on_progress=on_progress)
         if backfill:
@@ -222,7 +222,8 @@ def show_summary(summary: Summary, target: str, ledger: str | None = None) -> No
     err.print(f"Ledger: {short_path(summary.ledger)}")
     commands = ("status", "commits", "errors") if summary.errors + summary.rejected else ("status", "commits")
     for number, command in enumerate(commands):
-        err.print(f"{'       ' if number else 'Next:  '} {program()} {command} {ledger or target}", markup=False)
+        what = f"{program()} {command} {shlex.quote(ledger or target)}"
+        err.print(f"{'       ' if number else 'Next:  '} {what}", markup=False)
     say_undelivered(summary, target)
 
 
@@ -236,7 +237,8 @@ def undelivered_text(left: Undelivered, target: str) -> str:
     waits = f"{left.commits:,} commits ({left.rows:,} rows) wait in the outbox" if left.commits else "it has stopped"
     why = f": {left.error}" if left.error else ": there was not enough time"
     do = "Fix that" if left.stopped else "They are delivered when it can be reached"
-    return f"Sink '{left.sink}' has not got everything: {waits}{why}\n  {do}, then run again: hailstorm run {target}"
+    again = f"hailstorm run {shlex.quote(target)}"
+    return f"Sink '{left.sink}' has not got everything: {waits}{why}\n  {do}, then run again: {again}"
 
 
 def pairs(option: str, values: list[str] | None) -> dict[str, str]:

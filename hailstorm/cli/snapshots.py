@@ -13,7 +13,7 @@ from rich.filesize import decimal
 from typer.core import TyperGroup
 
 from hailstorm.cli.output import JsonOption, err, out, plain_write_errors, print_json, print_json_lines, print_rows
-from hailstorm.cli.target import TargetArgument, find_ledger
+from hailstorm.cli.target import LedgerOption, TargetArgument, find_ledger
 from hailstorm.errors import UsageError
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ def make(
     at: Annotated[
         str, typer.Option(metavar="WHEN", help="A commit number, a clock (JSON), a time, or latest.")
     ] = "latest",
+    ledger: LedgerOption = None,
     json: JsonOption = False,
 ) -> None:
     """Give a commit a name, so that it is kept. The word make may be left out.
@@ -74,7 +75,7 @@ def make(
     from hailstorm.history.snapshots import make_snapshot
     from hailstorm.ledger.ledger import Ledger
 
-    path = find_ledger(target)
+    path = find_ledger(target, ledger)
     with plain_write_errors(Path(path)):
         made = make_snapshot(Ledger(path), name, at)
     if json:
@@ -88,6 +89,7 @@ def export_(
     target: TargetArgument,
     name: NameArgument,
     to: Annotated[str, typer.Argument(metavar="FILE|FOLDER", help="A new file that ends in .tar, or a new folder.")],
+    ledger: LedgerOption = None,
     json: JsonOption = False,
 ) -> None:
     """Write a snapshot to one file, or to a folder, that opens elsewhere: state, clock, dead letters and cursors.
@@ -103,7 +105,7 @@ def export_(
     from hailstorm.ledger.ledger import Ledger
 
     with plain_write_errors(Path(to)):
-        contents = export_snapshot(Ledger(find_ledger(target)), name, to, _progress("exporting"))
+        contents = export_snapshot(Ledger(find_ledger(target, ledger)), name, to, _progress("exporting"))
     _tell(contents, f"exported to {to}", json)
 
 
@@ -127,7 +129,7 @@ def import_(
     _tell(contents, f"imported to {ledger}", json)
 
 
-def snapshots(target: TargetArgument, json: JsonOption = False) -> None:
+def snapshots(target: TargetArgument, ledger: LedgerOption = None, json: JsonOption = False) -> None:
     """List the snapshots, with what they hold.
 
     `bytes` is all of a snapshot's state; `alone` is the part of it that the newest commit does not share.
@@ -140,7 +142,7 @@ def snapshots(target: TargetArgument, json: JsonOption = False) -> None:
     from hailstorm.history.snapshots import list_snapshots
     from hailstorm.ledger.ledger import Ledger
 
-    rows = [_row(one) for one in list_snapshots(Ledger(find_ledger(target)))]
+    rows = [_row(one) for one in list_snapshots(Ledger(find_ledger(target, ledger)))]
     if json:
         print_json_lines(rows)
         return
@@ -159,6 +161,7 @@ def release(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    ledger: LedgerOption = None,
     json: JsonOption = False,
 ) -> None:
     """Let a snapshot go, or with --step the state of a step that was removed.
@@ -178,7 +181,7 @@ def release(
     if (name is None) == (step is None):
         hint = "hailstorm release TARGET NAME lets a snapshot go, hailstorm release TARGET --step STEP a step's state."
         raise UsageError(113, "release takes the name of a snapshot, or --step", hint=hint)
-    path = find_ledger(target)
+    path = find_ledger(target, ledger)
     if step is not None:
         _release_state(open_ledger(path), step, dry_run, yes, json)
         return

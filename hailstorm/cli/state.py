@@ -21,7 +21,7 @@ from hailstorm.cli.rows import (
     parsed_keys,
     where_true,
 )
-from hailstorm.cli.target import TargetArgument, find_ledger
+from hailstorm.cli.target import LedgerOption, TargetArgument, find_ledger
 from hailstorm.cli.without_pandas import little_memory, without_pandas
 from hailstorm.errors import UsageError
 
@@ -54,6 +54,7 @@ def state(
     ] = False,
     format: FormatOption = None,
     output: OutputOption = None,
+    ledger: LedgerOption = None,
     json: JsonOption = False,
 ) -> None:
     """Show a step's state, in order of its key (a top: of its rank).
@@ -77,14 +78,14 @@ def state(
     from hailstorm.ledger.reader import no_such_step
 
     form = chosen_format(format, output, json)
-    ledger = Ledger(find_ledger(target))
-    with states_of(target, ledger, (at,), step, open_) as (found,):
+    opened = Ledger(find_ledger(target, ledger))
+    with states_of(target, opened, (at,), step, open_) as (found,):
         if found.step not in found.live.steps:
             raise no_such_step(step, found.live)
         shape = found.live.steps[found.step]
         keys = parsed_keys(shape.key, key, found.key_types()) if key else {}
         order = None if shape.order or history else shape.key
-        pieces = iter([_life(ledger, found, keys, step)]) if history else _pieces(found, keys, whole=order is None)
+        pieces = iter([_life(opened, found, keys, step)]) if history else _pieces(found, keys, whole=order is None)
         if where is not None:
             pieces = (where_true(piece, where) for piece in pieces)
         shown, count = _first(pieces, most_rows(limit, form, output), order)

@@ -11,7 +11,7 @@ from rich.filesize import decimal
 
 from hailstorm.cli.live import profile_rows
 from hailstorm.cli.output import JsonOption, err, out, print_json, print_rows
-from hailstorm.cli.target import App, TargetArgument, find_ledger, is_app, load_app
+from hailstorm.cli.target import App, LedgerOption, TargetArgument, find_ledger, is_app, load_app
 from hailstorm.cli.without_pandas import without_pandas
 from hailstorm.engine.progress import TIMINGS
 from hailstorm.engine.tolerance import Recent, total
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hailstorm.ledger.reader import LedgerReader
 
 
-def status(target: TargetArgument, json: JsonOption = False) -> None:
+def status(target: TargetArgument, ledger: LedgerOption = None, json: JsonOption = False) -> None:
     """Show clock, lag, watermark, sinks' cursors, errors and sizes.
 
     Lag needs the logs, and so an app file: a ledger alone does not know where they are.
@@ -39,10 +39,10 @@ def status(target: TargetArgument, json: JsonOption = False) -> None:
     without_pandas()
     from hailstorm.ledger.reader import open_ledger
 
-    ledger = find_ledger(target)
-    reader = open_ledger(ledger)
+    address = find_ledger(target, ledger)
+    reader = open_ledger(address)
     app = load_app(target) if is_app(target) else None
-    found = status_of(reader, ledger, app)
+    found = status_of(reader, address, app)
     if json:
         print_json(found)
     else:
@@ -105,7 +105,7 @@ def _lag(app: App, live: Live) -> dict[str, dict[str, int]]:
     from hailstorm.spouts.roster import living
 
     lag = {}
-    for spout in app.spouts():
+    for spout in app.topology.spouts:
         try:
             source = living(spout.source.resolve(app.topology.folder)).remembering(live.rosters.get(spout.name, {}))
             earliest, latest = source.earliest(), source.latest()

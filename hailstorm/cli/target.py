@@ -19,13 +19,17 @@ import typer
 from hailstorm.errors import HailstormError, Location, UsageError, suggestion
 
 if TYPE_CHECKING:
-    from hailstorm.topology.step import Spout
     from hailstorm.topology.topology import Topology
 
 LEDGER_FILE = "hailstorm.json"
 
 TargetArgument = Annotated[
     str, typer.Argument(metavar="TARGET", help="An app file (app.py), or a ledger: a folder or s3://…")
+]
+
+LedgerOption = Annotated[
+    str | None,
+    typer.Option("--ledger", metavar="PATH", help="Where the state is; else .hailstorm/<name> beside the app."),
 ]
 
 
@@ -36,11 +40,6 @@ class App:
     path: Path
     module: ModuleType
     topology: Topology
-
-    def spouts(self) -> list[Spout]:
-        from hailstorm.topology.step import Spout
-
-        return [step for step in self.topology.steps if isinstance(step, Spout)]
 
 
 def load_app(target: str) -> App:
@@ -54,11 +53,16 @@ def is_app(target: str) -> bool:
     return "://" not in target and not Path(target).is_dir()
 
 
-def find_ledger(target: str) -> str:
-    """The address of the ledger that TARGET means. Raises UsageError when there is none (yet)."""
+def find_ledger(target: str, told: str | None = None) -> str:
+    """The address of the ledger that TARGET means; of an app, the one that --ledger has `told` us, if it has. Raises
+    UsageError when there is none (yet)."""
     from hailstorm.engine.wishes import check_ledger
 
     check_ledger(target)
+    check_ledger(told)
+    if told is not None and not is_app(target):
+        hint = "Name one of the two: the ledger alone, or the app with --ledger."
+        raise UsageError(119, f"'{target}' is a ledger itself, and --ledger says where that of an app is", hint=hint)
     if "://" in target:
         return target  # whether there is a ledger is asked when it is opened: every question takes its time
     if (Path(target) / LEDGER_FILE).exists():
@@ -69,10 +73,13 @@ def find_ledger(target: str) -> str:
             f"'{target}' is a folder but not a ledger: it has no {LEDGER_FILE}",
             hint="Name an app file (app.py) or the folder of a ledger (.hailstorm/<topology>).",
         )
-    ledger = load_app(target).topology.ledger_address()
+    ledger = load_app(target).topology.ledger_address(told)
     if "://" not in ledger and not (Path(ledger) / LEDGER_FILE).exists():
+        option = "" if told is None else f" --ledger {told}"
         raise UsageError(
-            6, f"'{target}' has no ledger yet: nothing at {short_path(ledger)}", hint=f"Type: hailstorm run {target}"
+            6,
+            f"'{target}' has no ledger yet: nothing at {short_path(ledger)}",
+            hint=f"Type: hailstorm run {target}{option}",
         )
     return ledger
 

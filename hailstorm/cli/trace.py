@@ -11,7 +11,7 @@ import typer
 from hailstorm.cli.doctor import require_java
 from hailstorm.cli.output import JsonOption, err, out, print_json_lines
 from hailstorm.cli.run import AppArgument
-from hailstorm.cli.target import find_ledger, load_app
+from hailstorm.cli.target import LedgerOption, find_ledger, load_app
 from hailstorm.cli.watching import watching, yield_to_runs
 from hailstorm.errors import WordError
 
@@ -38,9 +38,7 @@ def trace(
     ] = None,
     since: Annotated[str, typer.Option("--from", metavar="WHEN", help="With --key: after this kept commit.")] = "0",
     until: Annotated[str, typer.Option("--to", metavar="WHEN", help="With --key: up to this kept commit.")] = "latest",
-    ledger: Annotated[
-        str | None, typer.Option(metavar="PATH", help="Where the state is; else .hailstorm/<name> beside the app.")
-    ] = None,
+    ledger: LedgerOption = None,
     mermaid: Annotated[bool, typer.Option("--mermaid", help="The tree as a Mermaid diagram.")] = False,
     json: JsonOption = False,
 ) -> None:
@@ -65,6 +63,7 @@ def trace(
         )
     made = None if output is None else _output(output)
     topology = load_app(app).topology
+    _refuse_no_step(topology, key, made)
     if ledger is None:
         find_ledger(app)  # that there is none is said before Spark starts
     require_java()
@@ -104,6 +103,15 @@ def _list(records: Sequence[Record], json: bool) -> None:
     for one in records:
         out.print(str(one), markup=False)
     err.print(f"{len(records):,} records", style="dim")
+
+
+def _refuse_no_step(topology: Topology, key: tuple[str, str] | None, output: tuple[str, int, int] | None) -> None:
+    from hailstorm.engine.wishes import step_called
+
+    if key is not None:
+        step_called(topology, key[0])
+    if output is not None:
+        step_called(topology, output[0])
 
 
 def _key(topology: Topology, step: str, text: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import typer
 from rich.filesize import decimal
 
 from hailstorm.cli.output import JsonOption, out, print_json
-from hailstorm.cli.target import TargetArgument, find_ledger, is_app, load_app
+from hailstorm.cli.target import LedgerOption, TargetArgument, find_ledger, is_app, load_app
 
 if TYPE_CHECKING:
     from hailstorm.ledger.ledger import Ledger
@@ -23,6 +23,7 @@ def vacuum(
         str | None, typer.Option(metavar="TIERS", help="Instead of the app's own (check shows them), or all.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    ledger: LedgerOption = None,
     json: JsonOption = False,
 ) -> None:
     """Forget old commits as the setting retention says, and delete what nobody needs any more.
@@ -39,20 +40,20 @@ def vacuum(
     from hailstorm.ledger.vacuum import Vacuum, would_go
 
     tiers = _tiers(target, retention)
-    ledger = Ledger(find_ledger(target))
-    before = {file.name: file.bytes for file in ledger.store.files("")}
+    opened = Ledger(find_ledger(target, ledger))
+    before = {file.name: file.bytes for file in opened.store.files("")}
     if dry_run:
-        names, commits = would_go(ledger, tiers, time.time())
+        names, commits = would_go(opened, tiers, time.time())
         found = {"files": len(names), "bytes": sum(before.get(name, 0) for name in names), "commits": commits}
     else:
-        work = Vacuum(ledger, tiers)
+        work = Vacuum(opened, tiers)
         while True:
-            with turn(ledger.store) as ours:
+            with turn(opened.store) as ours:
                 if ours and not work.work(whole=True):
                     break
             if not ours:
                 time.sleep(0.1)  # the run is at it
-        after = {file.name for file in ledger.store.files("")}
+        after = {file.name for file in opened.store.files("")}
         gone = before.keys() - after
         found = {"files": len(gone), "bytes": sum(before[name] for name in gone), "commits": work.cleared.commits}
     if json:
@@ -64,7 +65,7 @@ def vacuum(
         )
 
 
-def compact(target: TargetArgument, json: JsonOption = False) -> None:
+def compact(target: TargetArgument, ledger: LedgerOption = None, json: JsonOption = False) -> None:
     """Merge the runs of every step's state into as few as possible.
 
     A run does so by itself, little by little; it must not be running.
@@ -77,7 +78,7 @@ def compact(target: TargetArgument, json: JsonOption = False) -> None:
     from hailstorm.ledger.lease import Lease
     from hailstorm.ledger.ledger import Ledger
 
-    path = find_ledger(target)
+    path = find_ledger(target, ledger)
     lease = Lease(Ledger(path).store)
     lease.take()
     try:

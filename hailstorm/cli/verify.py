@@ -9,10 +9,10 @@ import typer
 from rich.filesize import decimal
 
 from hailstorm.cli.output import JsonOption, err, out, print_json, print_rows
-from hailstorm.cli.target import TargetArgument, find_ledger
+from hailstorm.cli.target import LedgerOption, TargetArgument, find_ledger
 
 
-def verify(target: TargetArgument, json: JsonOption = False) -> None:
+def verify(target: TargetArgument, ledger: LedgerOption = None, json: JsonOption = False) -> None:
     """Check every file that a kept commit names: that it is there, and that no byte of it has changed.
 
     Reads the whole ledger and changes nothing. The exit code is 1 when something is wrong.
@@ -33,7 +33,7 @@ def verify(target: TargetArgument, json: JsonOption = False) -> None:
             last = time.monotonic()
             err.print(f"{done:,} of {of:,} files", style="dim")
 
-    found = verified(Ledger(find_ledger(target)), tell)
+    found = verified(Ledger(find_ledger(target, ledger)), tell)
     if json:
         print_json(asdict(found))
     else:

@@ -265,7 +265,7 @@ class _Wave:
         return Order(
             ledger=work.ledger.store.address,
             cache=work.ledger.cache.address if self.one_disk else None,
-            id=work.ledger.id,
+            copies=work.ledger.copies,
             scratch=self.scratch,
             seq=work.base.commit + 1,
             epoch=work.ledger.epoch,

@@ -23,6 +23,7 @@ from hailstorm.engine.delivery.outbox import LedgerOutbox
 from hailstorm.engine.plan.flow import type_text
 from hailstorm.engine.plan.plan import Plan
 from hailstorm.engine.spark.session import is_on_this_machine
+from hailstorm.engine.stages.exchange import borders
 from hailstorm.engine.ticks.committing import Committer
 from hailstorm.engine.ticks.housekeeping import Housekeeper
 from hailstorm.engine.ticks.letters import merged_letters
@@ -51,15 +52,21 @@ class Beside:
         committer: Committer,
         outbox: LedgerOutbox,
         now: Callable[[], datetime],
+        tasks: int,
     ) -> None:
+        """`tasks` is the most that a tick may have: of so many, each owns a range of hashes."""
         self._spark, self._ledger, self._plan = spark, ledger, plan
         self._committer, self._now = committer, now
         self._outbox_limit = settings.outbox_limit
         self.sinks = typed_sinks(topology, plan)
         self.deliverer = Deliverer(topology.name, self.sinks, outbox, settings)
-        # Tasks on other machines merge what is large: the driver would have to read all of it over the network.
-        far = None if is_on_this_machine(spark) else MergeInTasks(spark, ledger.store.address, ledger.id)
-        self.housekeeper = Housekeeper(ledger, settings.publish_every, settings.tiers, settings.history_limit, far)
+        keeping = (settings.publish_every, settings.tiers, settings.history_limit)
+        if is_on_this_machine(spark):
+            self.housekeeper = Housekeeper(ledger, *keeping)
+        else:
+            # Tasks on other machines merge what is large: the driver would have to read all of it over the network.
+            far = MergeInTasks(spark, ledger.store.address, ledger.copies, tasks)
+            self.housekeeper = Housekeeper(ledger, *keeping, elsewhere=far, borders=borders(tasks))
 
     def start(self, resend: tuple[str, ...]) -> None:
         """The sinks in `resend` get the whole of their table, whatever their targets hold."""
@@ -126,8 +133,7 @@ class Beside:
 
 def typed_sinks(topology: Topology, plan: Plan) -> list[Sink]:
     """The sinks with the types of what they get. Of what an SQL step selects only Spark knows them, and so a plan."""
-    sinks = [step for step in topology.steps if isinstance(step, Sink)]
-    return [replace(sink, schema=_schema(plan.schemas[sink.inputs[0]])) for sink in sinks]
+    return [replace(sink, schema=_schema(plan.schemas[sink.inputs[0]])) for sink in topology.sinks]
 
 
 def _schema(columns: pa.Schema) -> Schema:

@@ -40,6 +40,7 @@ from hailstorm.engine.resident.resident import Resident
 from hailstorm.engine.retry import Retry
 from hailstorm.engine.retry_wait import retry_wait
 from hailstorm.engine.spark.priorities import let_the_jvm_yield
+from hailstorm.engine.spark.session import is_on_this_machine
 from hailstorm.engine.ticks.attempts import Attempts
 from hailstorm.engine.ticks.beginning import begin
 from hailstorm.engine.ticks.calendar import Calendar
@@ -117,6 +118,7 @@ class Negotiator:
         self._keeper = Keeper(spark, self.settings.resident_memory, self._say)
         # Whoever names the ways wants these and no others, also where that means to wait for a resident worker.
         self._insists = ways is not None or self.settings.ways != Settings.ways
+        self._follows_cores = ways is None and not is_on_this_machine(spark)
         ways = ways or ways_called(self.settings.ways, spark.sparkContext.defaultParallelism)
         self._pace = Pace(self.settings.latency_ms / 1000, self.settings.max_tick_rows, ways)
         self._plans = Plans(spark, topology, self.logs, made)
@@ -134,8 +136,10 @@ class Negotiator:
 
         Unless it is not for `reading`, where spouts begin is in the first commit. The sinks in `resend` get the whole
         of their table, whatever their targets hold. A `replacement` takes the place of the state of its steps first.
+
+        The topology was validated by whoever took it from a user. A second run has a part of it, whose last steps
+        nothing reads.
         """
-        self.topology.validate()
         self.account.say("starting", "reading the ledger")
         look = None
         if reading:
@@ -157,6 +161,7 @@ class Negotiator:
             self._committer,
             self._outbox,
             self._calendar.now,
+            max(*self._pace.ways, PREPARED),
         )
         self.account.deliverer = self._beside.deliverer
         self._beside.start(resend)
@@ -342,6 +347,8 @@ class Negotiator:
     def _advanced(self, interval: Interval, now: datetime) -> Outcome | None:
         """What the tick has made, in the way that promises to be the quickest; None when it was given up to stop."""
         resident = self._resident(wait=self._insists)
+        if self._follows_cores:  # executors come and go: between ticks, the number of tasks may change
+            self._pace.replan(self.spark.sparkContext.defaultParallelism)
         way = self._pace.way(len(interval), resident is not None)
         plan, rosters = self.plan(way), self._plans.newer_rosters(way)
         work = Work(self.ledger, self.ledger.head, interval, int(now.timestamp() * 1_000_000), rosters=rosters)

@@ -111,7 +111,7 @@ def resend_table(
 
 
 def _refuse_no_table(topology: Topology, name: str) -> None:
-    sinks = {step.name: step for step in topology.steps if isinstance(step, Sink)}
+    sinks = {sink.name: sink for sink in topology.sinks}
     if name not in sinks:
         raise UsageError(
             50,
@@ -159,6 +159,7 @@ def running(
     with _ledger_that_answers(), Lease(opened.store).held(waiting):
         if waiting is not None:
             opened.catch_up()
+            opened.forget_copies()  # who had it meanwhile may have erased something
         # Where the logs are is asked before Spark starts: `caught-up` is with what was there when the user typed it.
         logs = Logs(topology, opened.head, on_data_loss, accept)
         target = _target(until, wanted, logs, opened.head.position())
@@ -173,7 +174,7 @@ def running(
             spark = start_session(_app_name(topology), log_file, master, conf)
         if not is_on_this_machine(spark):
             on_progress(Progress("starting", "looking at the executors", commit=opened.head.commit))
-            sources = {step.name: step.source for step in topology.steps if isinstance(step, Spout)}
+            sources = {spout.name: spout.source for spout in topology.spouts}
             ship_by_value(topology.folder)
             require_executors(spark, opened.store.address, sources)
         plans = None if waiting is None else waiting.plans

@@ -19,6 +19,7 @@ from hailstorm.ledger.stores import is_in_objects
 
 if TYPE_CHECKING:  # who only looks at a ledger's address needs none of these
     from hailstorm.topology.settings import Settings
+    from hailstorm.topology.step import Step
     from hailstorm.topology.topology import Topology
 
 _ADDRESS = re.compile(r"\w+://")
@@ -89,9 +90,16 @@ def check_accepted(topology: Topology, accepted: Iterable[str]) -> None:
             )
 
 
+def step_called(topology: Topology, name: str) -> Step:
+    """The step that a word of a command names."""
+    names = [step.name for step in topology.steps]
+    if name not in names:
+        raise WordError(118, f"there is no step '{name}'", hint=_known("The steps are", names, suggestion(name, names)))
+    return topology.step(name)
+
+
 def target_of(topology: Topology, until: str | None) -> Clock | None:
     """The clock that `until` names; None when it is a word and no clock. Every number is one that can be reached."""
-    from hailstorm.topology.step import Spout
 
     if until is None or until in ("never", "caught-up"):
         return None
@@ -101,7 +109,7 @@ def target_of(topology: Topology, until: str | None) -> Clock | None:
     except (msgspec.DecodeError, ValueError) as error:
         near = suggestion(until, ("caught-up", "never"))
         raise WordError(67, f"'{until}' does not say until when to run", hint=f"{form}. {near}".rstrip()) from error
-    spouts = [step.name for step in topology.steps if isinstance(step, Spout)]
+    spouts = [spout.name for spout in topology.spouts]
     for spout in clock.offsets:
         if spout not in spouts:
             hint = _known("The spouts are", spouts, suggestion(spout, spouts))

@@ -6,12 +6,11 @@ that nobody has said may be. docs/decisions/0089-archives.md says why it is so s
 
 from __future__ import annotations
 
-import gzip
 import itertools
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 import numpy.typing as npt
@@ -23,10 +22,12 @@ from hailstorm.clock.coverage import Spans
 from hailstorm.columns import EVENT_TIME, GONE, OFFSET, PARTITION
 from hailstorm.engine.ticks.logs import Logs, OnDataLoss
 from hailstorm.engine.ticks.replacing import with_all_below
+from hailstorm.environment import concealed
 from hailstorm.errors import LogError, WordError, suggestion
 from hailstorm.ledger.live import Live
-from hailstorm.ledger.stores import is_folder
+from hailstorm.ledger.stores import is_folder, is_in_objects
 from hailstorm.spouts.archive import PARQUET, Archive, Archived, Piece, of_lines
+from hailstorm.spouts.archive_files import files_at, lines_of, open_file, stamp_of
 from hailstorm.topology.step import Spout, Step
 from hailstorm.topology.topology import Topology
 
@@ -45,7 +46,7 @@ def with_archives(
     if not files or step not in names:  # past.py says so
         return topology
     part = topology.only(with_all_below(topology, (step,), names))
-    spouts = {one.name: one for one in part.steps if isinstance(one, Spout)}
+    spouts = {spout.name: spout for spout in part.spouts}
     sources = Logs(topology, head).sources
     opened: dict[str, Archived] = {}
     for said, path in files.items():
@@ -64,7 +65,7 @@ def with_archives(
 
 def files_by_spout(words: tuple[str, ...], topology: Topology) -> dict[str, str]:
     """`PATH` or `SPOUT=PATH`, as on the command line. A path may have an = in it, too."""
-    spouts = [step.name for step in topology.steps if isinstance(step, Spout)]
+    spouts = [spout.name for spout in topology.spouts]
     found: dict[str, str] = {}
     for word in words:
         name, equals, path = word.partition("=")
@@ -102,15 +103,14 @@ def open_archive(spout: Spout, path: str) -> Archive:
     pieces: dict[int, list[Piece]] = {}
     offsets: dict[int, list[Offsets]] = {}
     for file in _files(path):
-        status = file.stat()
-        for group, size, partitions, of_group in _looked_through(file, needed):
+        stamp = stamp_of(file)
+        for group, size, partitions, of_group in _looked_through(file, stamp[0], needed):
             if len(of_group) and (partitions.min() < 0 or of_group.min() < 0):
                 raise LogError(72, f"{file} does not fit: '{PARTITION}' or '{OFFSET}' is below 0")
             for partition in map(int, np.unique(partitions)):
                 mine = of_group[partitions == partition]
                 share = size * len(mine) // len(of_group)
-                stamp = (str(file), status.st_size, status.st_mtime_ns)
-                piece = Piece(*stamp, group, int(mine.min()), int(mine.max()), share)
+                piece = Piece(file, stamp, group, int(mine.min()), int(mine.max()), share)
                 pieces.setdefault(partition, []).append(piece)
                 offsets.setdefault(partition, []).append(mine)
     many = callable(spout.decode)  # such a function may make several rows of one record
@@ -119,17 +119,14 @@ def open_archive(spout: Spout, path: str) -> Archive:
     return Archive(columns, required, ordered, spans)
 
 
-def _files(where: str) -> list[Path]:
-    if not is_folder(where):
-        raise LogError(70, f"{where} is an address", hint="Copy the files to a folder that all tasks can reach.")
-    path = Path(where).absolute()
-    if path.is_file():
-        found = [path]
-    elif path.is_dir():
-        found = [one for one in path.rglob("*") if one.is_file() and not _hidden(one.relative_to(path))]
-    else:
-        found = [one for one in Path(path.anchor).glob(str(path.relative_to(path.anchor))) if one.is_file()]
-    wanted = [one for one in found if _suffix(one) in (PARQUET, *_LINES)]
+def _files(where: str) -> list[str]:
+    if not is_folder(where) and not is_in_objects(where):
+        hint = "Files are in a folder, or at s3://bucket/path, gs://bucket/path, az://container/path."
+        raise LogError(70, f"'{concealed(where)}' is no place for files", hint=hint)
+    try:
+        wanted = [one for one in files_at(where) if _suffix(one) in (PARQUET, *_LINES)]
+    except OSError as error:
+        raise LogError(70, f"the files at {where} cannot be read: {error.strerror}") from error
     if not wanted:
         raise LogError(
             70,
@@ -139,34 +136,33 @@ def _files(where: str) -> list[Path]:
     return sorted(wanted)
 
 
-def _hidden(path: Path) -> bool:
-    return any(part.startswith((".", "_")) and "=" not in part for part in path.parts)
+def _suffix(file: str) -> str:
+    return PurePosixPath(file.removesuffix(".gz")).suffix
 
 
-def _suffix(path: Path) -> str:
-    return Path(path.name.removesuffix(".gz")).suffix
-
-
-def _looked_through(file: Path, needed: tuple[str, ...]) -> Iterator[tuple[int | None, int, Offsets, Offsets]]:
+def _looked_through(
+    file: str, bytes_: int, needed: tuple[str, ...]
+) -> Iterator[tuple[int | None, int, Offsets, Offsets]]:
     """Row group by row group: its number, its bytes, and the partitions and offsets of its rows."""
     if _suffix(file) == PARQUET:
-        try:
-            opened = pq.ParquetFile(file)
-        except pa.ArrowException as error:
-            raise LogError(70, f"{file} is not a Parquet file that can be read: {error}") from None
-        _check_columns(file, needed, opened.schema_arrow.names)
-        for group in range(opened.num_row_groups):
-            size = opened.metadata.row_group(group).total_byte_size
-            yield group, size, *_where(file, opened.read_row_group(group, [PARTITION, OFFSET]))
+        with open_file(file) as source:
+            try:
+                rows = pq.ParquetFile(source)
+            except pa.ArrowException as error:
+                raise LogError(70, f"{file} is not a Parquet file that can be read: {error}") from None
+            _check_columns(file, needed, rows.schema_arrow.names)
+            for group in range(rows.num_row_groups):
+                size = rows.metadata.row_group(group).total_byte_size
+                yield group, size, *_where(file, rows.read_row_group(group, [PARTITION, OFFSET]))
         return
     _check_columns(file, needed, _fields(file))
-    yield None, file.stat().st_size, *_where(file, of_lines(file))
+    yield None, bytes_, *_where(file, of_lines(file))
 
 
-def _fields(file: Path) -> list[str]:
+def _fields(file: str) -> list[str]:
     """The fields that are in one of the first lines: a line need not have one that is null."""
-    with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as opened:
-        lines = [line for line in itertools.islice(opened, _LOOKED_AT) if line.strip()]
+    with lines_of(file) as content:
+        lines = [line for line in itertools.islice(content, _LOOKED_AT) if line.strip()]
     found: dict[str, None] = {}
     for line in lines:
         try:
@@ -176,7 +172,7 @@ def _fields(file: Path) -> list[str]:
     return list(found)
 
 
-def _where(file: Path, table: pa.Table) -> tuple[Offsets, Offsets]:
+def _where(file: str, table: pa.Table) -> tuple[Offsets, Offsets]:
     found = []
     for name in (PARTITION, OFFSET):
         column = table.column(name)
@@ -187,7 +183,7 @@ def _where(file: Path, table: pa.Table) -> tuple[Offsets, Offsets]:
     return found[0], found[1]
 
 
-def _check_columns(file: Path, needed: tuple[str, ...], there: list[str]) -> None:
+def _check_columns(file: str, needed: tuple[str, ...], there: list[str]) -> None:
     for name in needed:
         if name not in there:
             near = suggestion(name, [one for one in there if one not in needed])

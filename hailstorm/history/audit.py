@@ -89,6 +89,20 @@ class _Group:
         return "ticks" if self.ticks else "batch"
 
 
+def steps_to_audit(topology: Topology, at: Live, steps: Sequence[str]) -> list[str]:
+    """These steps, or all that can be audited, in topological order: those that show a state. Needs no Spark."""
+    shown = {name for name, shape in at.steps.items() if name in shape.tables and shape.key + shape.values}
+    known = [step.name for step in topology.steps if step.name in shown]
+    for name in steps:
+        if name not in known:
+            raise LedgerError(
+                70,
+                f"there is no state of a step '{name}' to audit",
+                hint=f"Steps with state: {', '.join(known) or 'none'}. {suggestion(name, known)}",
+            )
+    return [name for name in known if name in steps or not steps]
+
+
 @dataclass(frozen=True)
 class Audit:
     """An audit of one moment. With a `base` it begins there, and believes what was live then."""
@@ -101,22 +115,9 @@ class Audit:
     keys: KeyRange | None = None
     tell: Tell = silent
 
-    def steps(self) -> tuple[str, ...]:
-        """The steps that can be audited, in topological order: those that show a state."""
-        shown = {name for name, shape in self.at.steps.items() if name in shape.tables and shape.key + shape.values}
-        return tuple(step.name for step in self.topology.steps if step.name in shown)
-
     def run(self, steps: Sequence[str] = ()) -> Iterator[Audited]:
         """Audit these steps, or all that there are: one after the other, in topological order."""
-        known = self.steps()
-        for name in steps:
-            if name not in known:
-                raise LedgerError(
-                    70,
-                    f"there is no state of a step '{name}' to audit",
-                    hint=f"Steps with state: {', '.join(known) or 'none'}. {suggestion(name, known)}",
-                )
-        wanted = [name for name in known if name in steps or not steps]
+        wanted = steps_to_audit(self.topology, self.at, steps)
         self._refuse_unfit_keys(wanted)
         logs = Logs(self.topology.only(wanted), self.at)
         logs.refresh()
@@ -133,7 +134,7 @@ class Audit:
             groups[key] = _Group((*before, name), group.base, group.ranges, group.ticks)
         for group in groups.values():
             found |= {one.step: one for one in self._audited(group)}
-        yield from (found[name] for name in known if name in found)
+        yield from (found[name] for name in wanted if name in found)
 
     def _refuse_unfit_keys(self, steps: Sequence[str]) -> None:
         if self.keys is not None:
@@ -270,7 +271,7 @@ class Audit:
 
     def _refuse_gone(self, step: str, group: _Group, logs: Logs) -> None:
         """Raise when the logs do not have all records of a step any more, and say what can still be done."""
-        spouts = {one.name for one in self.topology.only([step]).steps if isinstance(one, Spout)}
+        spouts = {one.name for one in self.topology.only([step]).spouts}
         wanted = group.ranges or [one for tick in group.ticks for one in tick.only or ()]
         for spout in spouts:
             earliest = logs.sources[spout].earliest()
@@ -293,7 +294,7 @@ class Audit:
 
     def _refused_records(self, part: Topology) -> Excluded:
         """Records that are dead letters as a whole: they are in no state, whatever the code of now makes of them."""
-        spouts = {step.name for step in part.steps if isinstance(step, Spout)}
+        spouts = {spout.name for spout in part.spouts}
         found: Excluded = {}
         for step, spout, partition, offset in _letters(self.ledger, self.at):
             if step in spouts:
@@ -321,7 +322,7 @@ class Audit:
         )
 
     def _erased_from_logs(self, part: Topology) -> Iterator[str]:
-        spouts = {step.name for step in part.steps if isinstance(step, Spout)}
+        spouts = {spout.name for spout in part.spouts}
         for spout, count in erased_records(self.ledger.store).items():
             if spout in spouts:
                 yield (

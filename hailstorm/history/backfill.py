@@ -23,9 +23,10 @@ from hailstorm.engine.ticks.logs import OnDataLoss
 from hailstorm.engine.ticks.pacing import PREPARED
 from hailstorm.engine.ticks.replacing import Replacement
 from hailstorm.history.archives import with_archives
-from hailstorm.history.moments import When
-from hailstorm.history.past import Past, past_of, refuse_unfit
+from hailstorm.history.moments import When, moment_of
+from hailstorm.history.past import Past, past_of, refuse_unfit, refuse_without_state
 from hailstorm.history.second_run import FAST_TICK_MS, SecondRun
+from hailstorm.ledger.ledger import Ledger
 from hailstorm.topology.topology import Topology
 
 
@@ -135,6 +136,9 @@ def backfill_topology(
 
     `from_files` says by spout where records are that its log no longer has (archives.py); "" is the only spout.
     """
+    refuse_without_state(topology, (step,))
+    if since is not None:
+        moment_of(Ledger(topology.ledger_address(ledger)), since)  # that it is none is said before Spark starts
     with running(topology, ledger, {}, master, conf, (), on_progress) as (negotiator, _):
         stateful = negotiator.plan(PREPARED).stateful
         head, files = negotiator.ledger.head, from_files or {}

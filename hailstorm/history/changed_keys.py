@@ -19,6 +19,7 @@ from hailstorm.ledger.commit import PanesShape, StepShape
 from hailstorm.ledger.open_windows import open_windows
 from hailstorm.ledger.reader import State
 from hailstorm.ledger.runs import merge_runs, run_name
+from hailstorm.ledger.same_value import same_value
 from hailstorm.ledger.stores.store import Store, read_table
 
 Row = dict[str, Any]
@@ -39,7 +40,7 @@ def changed_keys(state: State, outcome: Outcome, store: Store) -> Iterator[Chang
     changed = list(_of_rows(state, shape, outcome, store))
     if shape.panes is not None:
         changed += _of_panes(state, shape, shape.panes, outcome, store)
-    yield from (one for one in changed if one.before != one.after)
+    yield from (one for one in changed if not same_value(one.before, one.after))
 
 
 def _of_rows(state: State, shape: StepShape, outcome: Outcome, store: Store) -> Iterator[ChangedKey]:
@@ -88,6 +89,6 @@ def _written(table: str, outcome: Outcome, store: Store) -> pa.Table:
 def _row_of(state: State, hash_: int, key: Row) -> Row | None:
     rows = state.hashed(hash_, hash_)
     for row in [] if rows is None else rows.to_pylist():
-        if {name: row[name] for name in key} == key:
+        if same_value({name: row[name] for name in key}, key):
             return {name: value for name, value in row.items() if name not in key and name != HASH}
     return None

@@ -53,6 +53,7 @@ class Comparison:
 
     @property
     def equal(self) -> int:
+        """How many rows are the same on both sides."""
         return self.rows - self.different
 
     def __add__(self, other: Comparison) -> Comparison:

@@ -20,6 +20,7 @@ from hailstorm.columns import DELETED, HASH, HIDDEN, KIND, OLD
 from hailstorm.engine.advance import Work, whole_table
 from hailstorm.engine.place import Place, nowhere
 from hailstorm.engine.plan.plan import Plan
+from hailstorm.ledger.arrays import order_of
 from hailstorm.ledger.commit import DataFile, Run
 from hailstorm.ledger.compaction import hash_ranges
 from hailstorm.ledger.keyed_state import changes
@@ -142,7 +143,7 @@ def _places(numbers: Positions, wanted: Positions) -> Positions:
     """Where each of the wanted ones is; -1 where it is not."""
     if not len(numbers):
         return np.full(len(wanted), -1, dtype=np.int64)
-    order = np.argsort(numbers, kind="stable")
+    order = order_of(numbers)
     at = np.minimum(np.searchsorted(numbers[order], wanted), len(numbers) - 1)
     places = order[at]
     return np.where(numbers[places] == wanted, places, -1)

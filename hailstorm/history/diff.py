@@ -96,6 +96,7 @@ class Diff(Rows):
 
     @property
     def step(self) -> str:
+        """The name that the step has at the second moment."""
         return self.other.step
 
     @property
@@ -128,8 +129,8 @@ class Diff(Rows):
             is_old = pa.repeat(False, other.num_rows) if there is None else there.found()
             new = other.filter(pc.invert(is_old))
             found.append(self._rows(INSERT, new, None, new))
-            if there is not None:
-                values = self.shape.values
+            values = self.shape.values
+            if there is not None and values:  # a row that is all key does not change
                 before = pa.table([there.column(name, other.schema.field(name).type) for name in values], list(values))
                 same = [equal_values(other.column(name), before.column(name)) for name in values]
                 differs = pc.and_(is_old, pc.invert(_all(same, other.num_rows)))

@@ -50,7 +50,6 @@ from hailstorm.ledger.stores.store import Store, read_table
 from hailstorm.ledger.sums import Sums
 from hailstorm.spouts.log import Log
 from hailstorm.topology.picture import html_table
-from hailstorm.topology.step import Spout
 
 if TYPE_CHECKING:
     from hailstorm.topology.topology import Topology
@@ -196,13 +195,6 @@ def erase(
     head = ledger.newest()
     if step not in head.steps:
         raise no_such_step(step, head)
-    if not is_folder(ledger.address):
-        raise LedgerError(
-            50,
-            "keys are erased in ledgers that are folders",
-            hint="Other machines keep copies of this one's runs, which would bring the key back.\n"
-            "Copy it to a folder (hailstorm copy), erase there, and copy it back to a new place.",
-        )
     report = Report()
     eraser = _Eraser(ledger, step, wanted, report, dry_run)
     hashes = State(ledger, head, step).hashes_of_keys(wanted)
@@ -226,6 +218,7 @@ def erase(
             ledger.store.put(name, encode(mark))
             # Before a file is replaced: a copy of it that outlived a crash would bring the key back.
             _remove_copies(ledger, _tables_of(head, step))
+            ledger.forget_copies()
             # A second run that was killed would go on with what it has read: the key among it.
             ledger.store.delete_folder(SECOND_RUNS)
         eraser.state()
@@ -245,6 +238,7 @@ def erase(
                     ledger.store.delete(other)
             done = msgspec.structs.replace(mark, finished=True, hashes=tuple(sorted(known)), records=records)
             ledger.store.put(name, encode(done))
+            ledger.forget_copies()  # also those that somebody has made of files that were not replaced yet
     report.elsewhere = list(_elsewhere(ledger, head, step, wanted, report.logs))
     return report
 
@@ -276,13 +270,16 @@ def _told_what_to_do() -> Iterator[None]:
 
 def logs_above(topology: Topology, step: str) -> dict[str, Log]:
     """The embedded logs that a step is made of, by spout."""
-    spouts = [one for one in topology.only([step]).steps if isinstance(one, Spout)]
+    spouts = topology.only([step]).spouts
     return {one.name: one.source.resolve(topology.folder) for one in spouts if isinstance(one.source, Log)}
 
 
 def _remove_copies(ledger: Ledger, tables: Iterable[str]) -> None:
-    """What this machine's cache has of them, and of ticks and reruns that were killed."""
+    """What this machine's cache has of them, and of ticks and reruns that were killed. Those of other machines, of a
+    ledger in an object store, are not believed any more from the next time on that one of them opens it."""
     ledger.cache.let_go({})
+    if not is_folder(ledger.address):
+        ledger.store.delete_folder(SCRATCH)
     for folder in (*(f"runs/{table}" for table in tables), "history", SCRATCH):
         shutil.rmtree(ledger.cache.folder / folder, ignore_errors=True)
 
@@ -384,6 +381,9 @@ def _elsewhere(
             yield f"step {other} has it as a value of other keys: erase those that are about it"
     for sink in sorted(head.sinks):
         yield f"sink {sink}: what was delivered is in its target"
+    if not is_folder(ledger.address):
+        yield f"{ledger.address}: where the store keeps versions of what is replaced, delete those that are not current"
+        yield f"machines that have read it: their copies ({ledger.cache.folder.parent}) go when they open it again"
     for spout in sorted(head.clock):
         if spout in logs:
             yield f"spout {spout}: records that do not have the key as a field of a JSON object were not looked for"

@@ -105,10 +105,17 @@ def _opened(source: Path) -> Iterator[Source]:
     if source.is_dir():
         yield _Folder(source)
         return
+    # What the system says of the new ledger, such as that its disk is full, says nothing of the export.
+    with _open_tar(source) as tar:
+        try:
+            yield _Tar(tar)
+        except (tarfile.TarError, EOFError) as error:
+            raise _foreign(source, str(error)) from error
+
+
+def _open_tar(source: Path) -> tarfile.TarFile:
     try:
-        with tarfile.open(source, "r:") as tar:
-            found = _Tar(tar)
-            yield found
+        return tarfile.open(source, "r:")
     except FileNotFoundError as error:
         raise LedgerError(46, f"there is no export '{source}'", hint="Make one: hailstorm snapshot export") from error
     except (tarfile.TarError, EOFError, OSError) as error:

@@ -25,6 +25,7 @@ from hailstorm.ledger.live import Live
 from hailstorm.ledger.reader import Rows, State, html_of
 from hailstorm.ledger.renaming import called_at, called_now
 from hailstorm.ledger.runs import Hashes
+from hailstorm.ledger.same_value import same_value
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class Life(Rows):
             now = self._rows(live, step)
             for key in [*known, *(key for key in now if key not in known)]:
                 before, after = known.get(key), now.get(key)
-                if before != after:
+                if not same_value(before, after):
                     ours = {
                         "commit": commit.commit,
                         "at": commit.at,

@@ -21,17 +21,18 @@ from hailstorm.engine.run import resolved
 from hailstorm.engine.spark.session import start_session
 from hailstorm.engine.ticks.renaming import renames
 from hailstorm.errors import LedgerError, RunError
-from hailstorm.history.audit import Audit, AuditedSteps
+from hailstorm.history.audit import Audit, AuditedSteps, steps_to_audit
 from hailstorm.history.comparing import KeyRange
 from hailstorm.history.diff import Diff
-from hailstorm.history.makers import Makers, wanted_rows
+from hailstorm.history.makers import Makers, sink_called, wanted_rows
 from hailstorm.history.moments import When, kept_moment, moment_of, shown
 from hailstorm.history.one_record import Record
 from hailstorm.history.replay import Replay, Replayed
 from hailstorm.history.rerun import Tell, silent
 from hailstorm.history.state_at import state_at
-from hailstorm.history.trace import Trace, Tracer
+from hailstorm.history.trace import Trace, Tracer, refuse_unknown_spout
 from hailstorm.ledger.ledger import Ledger
+from hailstorm.ledger.live import Live
 from hailstorm.ledger.pins import LIMIT_SECONDS, pinned
 from hailstorm.ledger.reader import SHOWN, Rows, State, state_of
 from hailstorm.topology.picture import html_table
@@ -107,7 +108,13 @@ def audit(
     `keys` is a range of the first key column, `a..f`.
     """
     within = None if keys is None else KeyRange.parse(keys)
-    with looking_back(topology, ledger, tell) as here:
+
+    def check(opened: Ledger) -> None:
+        steps_to_audit(topology, kept_moment(opened, at), steps)
+        if since is not None:
+            kept_moment(opened, since)
+
+    with looking_back(topology, ledger, tell, check) as here:
         live = kept_moment(here.ledger, at)
         base = None if since is None else kept_moment(here.ledger, since)
         with held(here.ledger, live.commit):
@@ -123,14 +130,19 @@ def replay(
     tell: Tell = silent,
 ) -> Replayed:
     """Run the commits after `since`, up to `until`, again, and compare with what was committed. See `replay.py`."""
-    with looking_back(topology, ledger, tell) as here:
-        base, last = kept_moment(here.ledger, since), kept_moment(here.ledger, until)
+
+    def moments(opened: Ledger) -> tuple[Live, Live]:
+        base, last = kept_moment(opened, since), kept_moment(opened, until)
         if base.commit >= last.commit:
             raise LedgerError(
                 83,
                 f"there is nothing between commit {base.commit} and commit {last.commit}",
                 hint="--from must be before --to.",
             )
+        return base, last
+
+    with looking_back(topology, ledger, tell, moments) as here:
+        base, last = moments(here.ledger)
         with held(here.ledger, base.commit):
             return Replay(here.spark, here.topology, here.ledger, tell).run(base, last.commit)
 
@@ -138,6 +150,7 @@ def replay(
 def trace(topology: Topology, record: str, *, ledger: str | Path | None = None, tell: Tell = silent) -> Trace:
     """What became of one record, `spout/partition@offset`: its tuple tree. See `trace.py`."""
     wanted = Record.parse(record)
+    refuse_unknown_spout(topology, wanted)
     with looking_back(topology, ledger, tell) as here:
         return Tracer(here.spark, here.topology, here.ledger, tell).trace(wanted)
 
@@ -213,6 +226,7 @@ def makers(
     """The records between two kept commits whose rows reached a step with this key. See `makers.py`."""
 
     def check(opened: Ledger) -> None:
+        kept_moment(opened, since)
         wanted_rows(topology, opened, kept_moment(opened, until), step, key)
 
     with looking_back(topology, ledger, tell, check) as here:
@@ -224,7 +238,8 @@ def makers_of_output(
     topology: Topology, sink: str, commit: int, row: int, *, ledger: str | Path | None = None, tell: Tell = silent
 ) -> tuple[Record, ...]:
     """The records that made a row of a sink's outbox, in one commit."""
-    with looking_back(topology, ledger, tell) as here:
+    sink_called(topology, sink)
+    with looking_back(topology, ledger, tell, lambda opened: opened.at(commit)) as here:
         found = here.ledger.read_commit(commit)
         last = here.ledger.at(commit)
         base = here.ledger.at(last.commit - 1 if found is None else found.covers_from - 1)

@@ -92,9 +92,7 @@ class Makers:
 
     def of_output(self, sink: str, row: int) -> tuple[Record, ...]:
         """The records that made a row of a sink's outbox, in the last commit of the interval."""
-        step = self.topology.step(sink)
-        if not isinstance(step, Sink):
-            raise LedgerError(85, f"'{sink}' is no sink", hint="Write SINK/COMMIT/ROW: board/42/0")
+        step = sink_called(self.topology, sink)
         commit = self.ledger.read_commit(self.until.commit)
         files = () if commit is None else commit.outbox.get(sink, ())
         if not all(self.ledger.store.exists(file.path) for file in files):
@@ -166,6 +164,13 @@ class Makers:
                     if row["offset"] is not None:
                         found.add(Record(row["spout"], row["partition"], row["offset"]))
         return found
+
+
+def sink_called(topology: Topology, name: str) -> Sink:
+    step = topology.step(name)
+    if not isinstance(step, Sink):
+        raise LedgerError(85, f"'{name}' is no sink", hint="Write SINK/COMMIT/ROW: board/42/0")
+    return step
 
 
 def wanted_rows(

@@ -6,7 +6,7 @@ they reach back.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from hailstorm.clock.clock import Clock
@@ -17,7 +17,6 @@ from hailstorm.history.moments import When, moment_of
 from hailstorm.ledger.commit import StepShape
 from hailstorm.ledger.ledger import Ledger
 from hailstorm.ledger.live import Live
-from hailstorm.topology.step import Spout
 from hailstorm.topology.topology import Topology
 
 
@@ -48,6 +47,7 @@ def past_of(
     if since is not None:
         moment = moment_of(ledger, since)
         asked = moment.base.position() if moment.clock is None else moment.clock
+        _refuse_gone(topology, begin, asked, since)
         begin = begin.join(Clock({s: dict(asked.offsets.get(s, {})) for s in spouts if s in asked.offsets}))
     lost = {step: found for step in wanted if (found := _before(head, step, begin))}
     missing = max(_missing(head, topology, step, begin, end) for step in wanted)
@@ -82,24 +82,32 @@ def past_since(
     return replace(past, missing=past.records)
 
 
-def _chosen(topology: Topology, stateful: Mapping[str, StepShape], steps: tuple[str, ...]) -> tuple[str, ...]:
-    """These steps and all below them, as far as they keep state. Raises when there is none."""
+def refuse_without_state(topology: Topology, steps: tuple[str, ...], known: Collection[str] = ()) -> None:
+    """Raise when one of these is not there, or when neither it nor any step below it keeps state. Needs no Spark.
+
+    `known` are those with state that matter, where these are not all.
+    """
     names = [step.name for step in topology.steps]
+    stateful = known or [step.name for step in topology.steps if step.keeps_state]
     for step in steps:
         if step not in names:
             hint = f"Steps with state: {', '.join(stateful)}. {suggestion(step, stateful)}".rstrip()
             raise WordError(111, f"there is no step '{step}'", hint=hint)
-    wanted = with_all_below(topology, steps, stateful)
-    if not wanted:
-        hint = f"Steps with state: {', '.join(stateful)}."
-        raise WordError(111, f"neither '{steps[0]}' nor any step below it keeps state", hint=hint)
-    return wanted
+        if not with_all_below(topology, (step,), stateful):
+            hint = f"Steps with state: {', '.join(stateful)}."
+            raise WordError(111, f"neither '{step}' nor any step below it keeps state", hint=hint)
+
+
+def _chosen(topology: Topology, stateful: Mapping[str, StepShape], steps: tuple[str, ...]) -> tuple[str, ...]:
+    """These steps and all below them, as far as they keep state."""
+    refuse_without_state(topology, steps, stateful)
+    return with_all_below(topology, steps, stateful)
 
 
 def _end(topology: Topology, head: Live, steps: tuple[str, ...]) -> Clock:
     """Where the ledger is, as far as these steps are concerned."""
-    spouts = (step.name for step in topology.only(steps).steps if isinstance(step, Spout))
-    return Clock({spout: dict(head.position().offsets.get(spout, {})) for spout in spouts})
+    spouts = topology.only(steps).spouts
+    return Clock({spout.name: dict(head.position().offsets.get(spout.name, {})) for spout in spouts})
 
 
 def refuse_unfit(topology: Topology, head: Live, stateful: Mapping[str, StepShape], past: Past, lose: bool) -> None:
@@ -133,6 +141,21 @@ def _beginnings(topology: Topology, head: Live, end: Clock) -> Clock:
     return Clock(found)
 
 
+def _refuse_gone(topology: Topology, begin: Clock, asked: Clock, since: When) -> None:
+    """Raise when the logs begin after where somebody asks to begin: a part of what was asked for would be missing."""
+    for spout, partition, first in begin:
+        wanted = asked.offset(spout, partition)
+        if wanted is not None and wanted < first:
+            raise RunError(
+                67,
+                f"the log of '{spout}' no longer has {spout}/{partition}@{wanted} up to offset {first - 1}, "
+                f"which came after {since}",
+                at=topology.step(spout).at,
+                hint="Name a later moment, or leave --from out: then it begins where the logs do.\n"
+                "If files have these records: --from-files PATH",
+            )
+
+
 def _before(head: Live, step: str, begin: Clock) -> int:
     """How many records from before this clock a step's state contains."""
     return sum(
@@ -146,7 +169,7 @@ def _before(head: Live, step: str, begin: Clock) -> int:
 def _missing(head: Live, topology: Topology, step: str, begin: Clock, end: Clock) -> int:
     """How many records between two clocks a step's state does not contain."""
     found = 0
-    for spout in (one.name for one in topology.only([step]).steps if isinstance(one, Spout)):
+    for spout in (one.name for one in topology.only([step]).spouts):
         for p, until in end.offsets.get(spout, {}).items():
             start = begin.offset(spout, p) or 0
             spans = head.coverage.get(step, {}).get(spout, {}).get(str(p), ())

@@ -162,7 +162,7 @@ class _Planning:
         if name in found.rekeyed:
             return True, f"another key than its state: {found.rekeyed[name]}"
         if name in found.retyped:
-            return True, f"a field of another type than its state: {found.retyped[name]}"
+            return True, f"another type or monoid than its state: {found.retyped[name]}"
         if name in found.lacking:
             return True, f"its state has fields that its class has not: {', '.join(found.lacking[name])}"
         if self.topology.step(name).keeps_state:

@@ -11,7 +11,7 @@ The commit is made before the negotiator starts, so nothing runs beside it: no t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -91,7 +91,7 @@ def look_back(topology: Topology, ledger: Ledger, to: When) -> Rewinding:
     """What a rewind would do. Changes nothing; may be asked while the topology runs."""
     head, then = ledger.newest(), kept_moment(ledger, to)
     names = head.called_then(then.commit)
-    sinks = [step for step in topology.steps if isinstance(step, Sink) and step.name in head.sinks]
+    sinks = [sink for sink in topology.sinks if sink.name in head.sinks]
     return Rewinding(
         head=head.commit,
         to=then.commit,
@@ -161,7 +161,7 @@ def rewind(
         shapes = known_sinks(topology, set(plan.stateful), head, fingerprint(topology))
         compensation = Compensation(spark, plan, ledger, head, then, int(now.timestamp() * 1_000_000))
         outbox = {}
-        for sink in _sinks(topology):
+        for sink in topology.sinks:
             if sink.is_table and (kept := _comparable(topology, sink, plan, head, shapes)):
                 shapes[sink.name] = kept
                 if files := compensation.outbox(sink, path_to_table(topology, sink, set(plan.stateful))[-1]):
@@ -177,15 +177,11 @@ def _refuse(topology: Topology, plan: Plan, head: Live, then: Live, append: Appe
     if then.commit == head.commit:
         hint = "Name an earlier one: hailstorm commits APP"
         raise RunError(40, f"the ledger is at commit {then.commit} already", hint=hint)
-    if append == "refuse" and (streams := _streams(_sinks(topology), head, then)):
+    if append == "refuse" and (streams := _streams(topology.sinks, head, then)):
         raise _stream_sinks(streams, then)
     # What was there then is what the code of now must be able to go on from.
     known = msgspec.structs.replace(then, commit=head.commit + 1, steps={**head.steps, **then.steps})
     require_consent(topology, evolution(topology, known, plan.key_types), accept)
-
-
-def _sinks(topology: Topology) -> list[Sink]:
-    return [step for step in topology.steps if isinstance(step, Sink)]
 
 
 def seen_as_now(topology: Topology, ledger: Ledger, plan: Plan, to: int) -> tuple[Live, Live]:
@@ -280,7 +276,7 @@ def _shown(rows: pa.Table | None, shape: StepShape) -> pa.Table | None:
     return rows.select([name for name in (*shape.key, *shape.values) if name in rows.column_names])
 
 
-def _streams(sinks: list[Sink], head: Live, then: Live) -> tuple[str, ...]:
+def _streams(sinks: Sequence[Sink], head: Live, then: Live) -> tuple[str, ...]:
     return tuple(sink.name for sink in sinks if not sink.is_table and head.outboxes.get(sink.name, 0) > then.commit)
 
 

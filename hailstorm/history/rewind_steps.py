@@ -24,7 +24,6 @@ from hailstorm.history.second_run import SecondRun
 from hailstorm.ledger.ledger import Ledger
 from hailstorm.ledger.live import Live
 from hailstorm.ledger.renaming import under_names_of_now
-from hailstorm.topology.step import Sink
 from hailstorm.topology.topology import Topology
 
 
@@ -86,7 +85,7 @@ def run_since(
 def _found(topology: Topology, head: Live, past: Past) -> Rewinding:
     then = past.base
     assert then is not None
-    sinks = [step for step in topology.steps if isinstance(step, Sink) and step.is_table and step.name in head.sinks]
+    sinks = [sink for sink in topology.sinks if sink.is_table and sink.name in head.sinks]
     return Rewinding(
         head=head.commit,
         to=then.commit,

@@ -35,7 +35,6 @@ from hailstorm.ledger.stores import below
 from hailstorm.ledger.stores.store import read_table
 from hailstorm.spouts.archive import Archived
 from hailstorm.topology.fingerprint import fingerprint
-from hailstorm.topology.step import Spout
 from hailstorm.topology.topology import Topology
 
 FAST_TICK_MS = 20_000  # how long a tick may take when nobody waits for it
@@ -208,8 +207,7 @@ class SecondRun:
 
 
 def _archives(topology: Topology) -> dict[str, Archived]:
-    spouts = (step for step in topology.steps if isinstance(step, Spout))
-    return {spout.name: spout.source for spout in spouts if isinstance(spout.source, Archived)}
+    return {spout.name: spout.source for spout in topology.spouts if isinstance(spout.source, Archived)}
 
 
 def _of_part(ledger: Ledger, base: Live, part: Topology, begin: Clock) -> Live:

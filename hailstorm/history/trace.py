@@ -41,7 +41,7 @@ from hailstorm.ledger.reader import State
 from hailstorm.ledger.stores import open_store
 from hailstorm.ledger.stores.store import Store, read_table
 from hailstorm.topology.picture import html_table
-from hailstorm.topology.step import Sink, Spout
+from hailstorm.topology.step import Sink
 from hailstorm.topology.topology import Topology
 
 Row = dict[str, Any]
@@ -61,6 +61,7 @@ class Event:
     after: Row | None = None
 
     def json(self) -> Row:
+        """What `hailstorm trace --json` prints of it."""
         if self.what == "key":
             return {"step": self.step, "key": self.row, "before": self.before, "after": self.after}
         return {"step": self.step, self.what: self.row}
@@ -91,6 +92,13 @@ class _Before:
     commit: Commit | None
     now: int
     note: str = ""
+
+
+def refuse_unknown_spout(topology: Topology, record: Record) -> None:
+    spouts = [spout.name for spout in topology.spouts]
+    if record.spout not in spouts:
+        hint = f"Spouts: {', '.join(spouts)}. {suggestion(record.spout, spouts)}"
+        raise LedgerError(80, f"there is no spout '{record.spout}'", hint=hint.rstrip())
 
 
 @dataclass(frozen=True)
@@ -162,10 +170,7 @@ class Tracer:
     # Where it begins
 
     def _refuse_unknown(self, record: Record) -> None:
-        spouts = [step.name for step in self.topology.steps if isinstance(step, Spout)]
-        if record.spout not in spouts:
-            hint = f"Spouts: {', '.join(spouts)}. {suggestion(record.spout, spouts)}"
-            raise LedgerError(80, f"there is no spout '{record.spout}'", hint=hint.rstrip())
+        refuse_unknown_spout(self.topology, record)
         logs = Logs(self.topology, self.ledger.newest())
         logs.refresh()
         source = logs.sources[record.spout]

@@ -98,10 +98,50 @@ def among(values: Any, known: pa.Array) -> Any:
 
 def distinct(values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """The different ones, sorted. `np.unique` does the same, and imports all of numpy.ma for it."""
-    values = np.sort(values)
+    return first_of_each(np.sort(values))
+
+
+def first_of_each(values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The different ones of sorted values."""
     first = np.ones(len(values), dtype=np.bool_)
     np.not_equal(values[1:], values[:-1], out=first[1:])
     return values[first]
+
+
+_FEW_PIECES = 16  # sorted ones: numpy's stable sort merges them, and that is quickest
+
+
+def order_of(values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The order that sorts integers; equal ones stay in theirs. As `np.argsort(values, kind="stable")`, in a quarter of
+    its time where they are in no order.
+
+    numpy sorts integers with the processor's vector instructions, but their places without: so each value gets its
+    place as its last bits, and the values are sorted.
+    """
+    count, values = len(values), values.astype(np.int64, copy=False)
+    if count < 2 or np.count_nonzero(values[1:] < values[:-1]) < _FEW_PIECES:
+        return np.argsort(values, kind="stable")
+    bits = count.bit_length()
+    places = np.int64((1 << bits) - 1)
+    least = int(values.min())
+    fits = int(values.max()) - least < 1 << 63 - bits
+    packed = (values - least) << bits if fits else values & ~places
+    packed |= np.arange(count)
+    packed.sort()
+    packed &= places
+    if not fits:  # two values that differ in their last bits only may be mixed up: then this is nearly sorted
+        ordered = values[packed]
+        if (ordered[1:] < ordered[:-1]).any():
+            packed = packed[np.argsort(ordered, kind="stable")]
+    return packed
+
+
+def order_by(*columns: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The order that sorts rows by these columns of integers, by the first one first. Equal rows stay in theirs."""
+    order = order_of(columns[-1])
+    for column in reversed(columns[:-1]):
+        order = order[order_of(column[order])]
+    return order
 
 
 def _seen(column: pa.Array, kind: type[Any]) -> npt.NDArray[Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import mmap
+import os
 import shutil
 import threading
 import time
@@ -23,18 +24,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from hailstorm.columns import DELETED
-from hailstorm.ledger.arrays import flags, integers
+from hailstorm.ledger.arrays import distinct, flags, integers
 from hailstorm.ledger.commit import Run
 from hailstorm.ledger.runs import Hashes, equal_keys, hashes_of, run_name
-from hailstorm.ledger.stores import cache_folder, open_store
+from hailstorm.ledger.stores import cache_folder, open_store, remove_older_copies
 from hailstorm.ledger.stores.store import Store, read_table
 
 FEW_MOMENTS = 256  # in a run, for them to be worth knowing
+_BEFORE_ALL = -(1 << 63)
 _KEEP_OPEN = 512
 _SMALL = 1 << 20  # bytes
 _TIDY_SECONDS = 60.0
+_UNUSED_SECONDS = 300.0
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -54,10 +58,22 @@ class Moments:
         values = rows.column(column).cast(pa.int64())
         if len(values.slice(0, 4 * FEW_MOMENTS).unique()) > FEW_MOMENTS:
             return None
-        encoded = values.combine_chunks().dictionary_encode()
+        return Moments._of(values.combine_chunks())
+
+    @staticmethod
+    def _of(values: pa.Array) -> Moments | None:
+        if not values.null_count:
+            times = integers(values)
+            borders = np.flatnonzero(times[1:] != times[:-1]) + 1
+            if len(borders) <= FEW_MOMENTS:  # in the order of time, as rows often come
+                begun = times[np.concatenate(([0], borders))]
+                known = distinct(begun)
+                lengths = np.diff(borders, prepend=0, append=len(times))
+                return Moments(known, np.repeat(np.searchsorted(known, begun).astype(np.int32), lengths))
+        encoded = values.dictionary_encode()
         if len(encoded.dictionary) > FEW_MOMENTS:
             return None
-        codes = np.frombuffer(encoded.indices.buffers()[1], dtype=np.int32)[: rows.num_rows]
+        codes = np.frombuffer(encoded.indices.buffers()[1], dtype=np.int32)[: len(values)]
         return Moments(integers(encoded.dictionary), codes)
 
 
@@ -77,6 +93,17 @@ class OpenRun:
             self._known["moments", column] = Moments.of(self.table, column)
         found: Moments | None = self._known["moments", column]
         return found
+
+    def times(self, column: str) -> Hashes:
+        """A column of times without nulls, in microseconds."""
+        return integers(self.table.column(column).cast(pa.int64()).combine_chunks())
+
+    def latest(self, column: str) -> int:
+        """The latest time in a column of times. Nulls, which a user's own column may have, are no times."""
+        if ("latest", column) not in self._known:
+            found = pc.max(self.table.column(column)).cast(pa.int64()).as_py()
+            self._known["latest", column] = _BEFORE_ALL if found is None else found
+        return int(self._known["latest", column])
 
     @cached_property
     def groups(self) -> tuple[Hashes, Hashes]:
@@ -112,8 +139,10 @@ class OpenRun:
 
 
 class RunCache:
-    def __init__(self, store: Store, folder: Path) -> None:
-        self.store, self.folder, self._name = store, folder, str(folder)
+    def __init__(self, store: Store, folder: Path, copies: str = "") -> None:
+        """`copies` is what the ledger says of copies that can be believed (`Ledger.copies`)."""
+        self.store, self.folder, self.copies = store, folder, copies
+        self._name = f"{folder} {copies}".rstrip()
         self._trusted = ""  # the boot of which its copies are
 
     @cached_property
@@ -127,6 +156,7 @@ class RunCache:
     def open(self, step: str, run: Run) -> OpenRun:
         known = self._name, step, run.id
         with _opening:
+            _used.add(known)
             if known in _open_runs:
                 _open_runs.move_to_end(known)
                 return _open_runs[known]
@@ -168,12 +198,16 @@ class RunCache:
         with contextlib.suppress(FileNotFoundError):
             write_arrow(table, self.path(step, run_id))
 
-    def let_go(self, live: Mapping[str, Iterable[Run]]) -> None:
-        """Close what this process has open of runs that are not live: only we keep their files from going."""
+    def let_go(self, live: Mapping[str, Iterable[Run]]) -> bool:
+        """Close what this process has open of runs that are not live: only we keep their files from going. Whether
+        there was any."""
         wanted = {(self._name, step, run.id) for step, runs in live.items() for run in runs}
         with _opening:
-            for known in [known for known in _open_runs if known[0] == self._name and known not in wanted]:
+            gone = [known for known in _open_runs if known[0] == self._name and known not in wanted]
+            for known in gone:
                 del _open_runs[known]
+            _used.difference_update([known for known in _used if known[0] == self._name and known not in wanted])
+        return bool(gone)
 
     def remove_all_but(self, live: dict[str, set[str]]) -> None:
         """Delete copies of runs that are not live. A task that has one mapped keeps its pages."""
@@ -202,13 +236,35 @@ class RunCache:
         """What a run that was killed left between its waves. Only the run that holds the ledger may do that."""
         shutil.rmtree(self.folder / "scratch", ignore_errors=True)
 
-    def tidy(self, live: Mapping[str, Iterable[Run]]) -> None:
-        """Now and then: delete copies of runs that are not live. On machines where only tasks see the cache."""
+    def tidy(self, live: Mapping[str, Iterable[Run]], now: bool = False) -> None:
+        """Now, or now and then: delete copies of runs that are not live. On machines where only tasks see the cache."""
         with _opening:
-            if time.monotonic() < _next_tidying.get(self._name, 0.0):
+            if not now and time.monotonic() < _next_tidying.get(self._name, 0.0):
                 return
             _next_tidying[self._name] = time.monotonic() + _TIDY_SECONDS
         self.remove_all_but({step: {run.id for run in runs} for step, runs in live.items()})
+
+    def drop_unused(self) -> None:
+        """Now and then: delete copies that no task of this machine has needed for minutes. Another machine owns their
+        hashes by now, or a task was here once because its own machine was busy.
+
+        Only a process that has been here for a while knows what is in use: it marks that, for all others."""
+        with _opening:
+            due = _next_dropping.get(self._name)
+            if due is not None and time.monotonic() < due:
+                return
+            _next_dropping[self._name] = time.monotonic() + _TIDY_SECONDS
+            used = {known for known in _used if known[0] == self._name}
+            _used.difference_update(used)
+        for _, step, run_id in used:
+            with contextlib.suppress(FileNotFoundError):
+                os.utime(self.path(step, run_id))
+        if due is None:
+            return
+        for path in (self.folder / "runs").glob("*/*.arrow"):
+            with contextlib.suppress(FileNotFoundError):
+                if time.time() - path.stat().st_mtime > _UNUSED_SECONDS:
+                    path.unlink()
 
     def _mapped(self, path: Path) -> pa.Table | None:
         try:
@@ -225,9 +281,10 @@ def _boot() -> str:
 
 
 @functools.cache
-def cache_of_this_machine(address: str, ledger_id: str) -> Path:
-    """The cache folder of a ledger where no driver has prepared it. Safe to use after a power cut."""
-    folder = cache_folder(address, ledger_id)
+def cache_of_this_machine(address: str, copies: str) -> Path:
+    """The cache folder of a ledger where no driver has prepared it. Safe to use after a power cut, or an erasure."""
+    remove_older_copies(address, copies)
+    folder = cache_folder(address, copies)
     RunCache(open_store(address), folder).clear_after_reboot()
     return folder
 
@@ -258,7 +315,9 @@ def _seen_in(path: Path) -> pa.Table:
 
 
 _next_tidying: dict[str, float] = {}  # by cache
+_next_dropping: dict[str, float] = {}
 
 # Maps that this process holds open. Workers live for many ticks; without this each tick would map all runs again.
 _opening = threading.Lock()  # branches of one pass open runs side by side
 _open_runs: OrderedDict[tuple[str, str, str], OpenRun] = OrderedDict()  # by cache, step and run
+_used: set[tuple[str, str, str]] = set()  # since the last look for copies that are not

@@ -111,7 +111,7 @@ class StepShape(msgspec.Struct, frozen=True, kw_only=True):
     values: tuple[str, ...]
     fingerprint: str = ""
     key_types: tuple[str, ...] = ()  # as Spark resolves them: rows of a key of another type would be other keys
-    value_types: tuple[str, ...] = ()  # of the fields of a process's state
+    value_types: tuple[str, ...] = ()  # of the fields of a process's state; of a fold, its monoids
     tables: dict[str, tuple[str, ...]] = {}  # its tables of state, by name, with the columns that make a row one row
     waits: str = ""  # rows in which this column is null are kept and not shown
     order: tuple[str, ...] = ()  # in which its rows are shown

@@ -3,7 +3,8 @@
 Runs of one seq hold different keys and count as one *layer*. Every tick adds a small layer. When `FAN_IN` layers
 that follow each other are of one size class, they are merged into one of the next class: so a row is rewritten
 once per class, and a lookup meets a few layers per class. Large results are cut by hash into runs of bounded size,
-so that merging needs bounded memory, however large the state is.
+so that merging needs bounded memory, however large the state is. Where machines own ranges of hashes, results are cut
+at the borders, too: a machine that needs a run of its range copies nothing of the others'.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ class Merge:
     """Runs of one table of state that become fewer. `runs` are newest first, `seq` is that of the newest.
 
     `whole` says that no older run may hold one of their keys: then tombstones can go. Of an agenda, entries until
-    `past` have been handled, and are dropped.
+    `past` have been handled, and are dropped. `borders` are the hashes at which another owner's range begins.
     """
 
     step: str
@@ -91,6 +92,7 @@ class Merge:
     stamp: Stamp
     whole: bool
     past: int | None = None
+    borders: tuple[int, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -99,7 +101,7 @@ class Merge:
     def ranges(self) -> list[tuple[int, int]]:
         """Ranges of hashes, both ends included, that can be merged without each other: about as many rows in each.
 
-        The runs of a large layer have different hashes, so a range meets few of them.
+        The runs of a large layer have different hashes, so a range meets few of them. No range has two owners.
         """
         first, last = min(run.first for run in self.runs), max(run.last for run in self.runs)
         count = -(-self.rows // LARGEST_RUN)
@@ -109,7 +111,7 @@ class Merge:
         else:
             known, count = sorted(run.first for run in longest.runs), min(count, len(longest.runs))
             starts = [known[len(known) * number // count] for number in range(count)]
-        cuts = sorted({first, *(start for start in starts if first < start <= last)})
+        cuts = sorted({first, *(start for start in (*starts, *self.borders) if first < start <= last)})
         return [(low, high - 1) for low, high in pairwise([*cuts, last + 1])]
 
 
@@ -120,13 +122,14 @@ def due(
     stamp: Stamp,
     everything: bool = False,
     past: int | None = None,
+    borders: Sequence[int] = (),
 ) -> Merge | None:
     """What is due to be merged, or everything. None when there is nothing to do."""
     layers, whole = (layers_of(runs), True) if everything else layers_to_merge(runs)
     if not layers or (everything and len(layers) == 1):
         return None
     merging = tuple(run for layer in reversed(layers) for run in layer.runs)
-    return Merge(step, tuple(key), merging, layers[-1].runs[0].seq, stamp, whole, past)
+    return Merge(step, tuple(key), merging, layers[-1].runs[0].seq, stamp, whole, past, tuple(borders))
 
 
 def compact(
@@ -140,13 +143,14 @@ def compact(
     everything: bool = False,
     past: int | None = None,
     elsewhere: Callable[[Merge], list[Run] | None] | None = None,
+    borders: Sequence[int] = (),
 ) -> StateChange | None:
     """Merge what is due, or everything. The change to commit; None when nothing is due or it was stopped half way.
 
     What is large is merged `elsewhere`, where there is such a place (engine/ticks/merging.py); None says that it could
-    not be.
+    not be. No new run has hashes on both sides of a border.
     """
-    merge = due(step, key, runs, stamp, everything, past)
+    merge = due(step, key, runs, stamp, everything, past, borders)
     if merge is None:
         return None
     added = elsewhere(merge) if elsewhere is not None and merge.rows >= IN_TASKS else None
@@ -171,7 +175,7 @@ def merged(
         touched = [run for run in merge.runs if run.first <= high and run.last >= low]
         opened = [_cut(cache.open(merge.step, run), low, high) for run in touched]
     added = []
-    for pieces in hash_ranges(opened) if opened else ():
+    for pieces in hash_ranges(opened, merge.borders) if opened else ():
         if stopped():
             return None
         rows = merge_runs(pieces, merge.key, drop_deleted=merge.whole)
@@ -189,13 +193,17 @@ def _cut(run: OpenRun, low: int, high: int) -> OpenRun:
     return OpenRun.of(run.table.slice(start, end - start))
 
 
-def hash_ranges(runs: Sequence[OpenRun]) -> Iterator[list[pa.Table]]:
-    """The runs cut at the same hashes, so that each range has a bounded number of rows. Newest first in each."""
+def hash_ranges(runs: Sequence[OpenRun], borders: Sequence[int] = ()) -> Iterator[list[pa.Table]]:
+    """The runs cut at the same hashes, so that each range has a bounded number of rows. Newest first in each.
+
+    Also where they have no rows to speak of, they are cut at the borders.
+    """
     total = sum(len(run.hashes) for run in runs)
     count = -(-total // LARGEST_RUN)
     # The longest run's quantiles: hashes are evenly spread, so any large sample of them will do.
     longest = max(runs, key=lambda run: len(run.hashes)).hashes
-    cuts = np.unique(longest[[len(longest) * i // count for i in range(1, count)]]) if count > 1 else longest[:0]
+    even = longest[[len(longest) * i // count for i in range(1, count)]]
+    cuts = np.unique(np.concatenate([even, np.array(borders, dtype=np.int64)]))
     places = [[0, *np.searchsorted(run.hashes, cuts, side="left"), len(run.hashes)] for run in runs]
     for i in range(len(cuts) + 1):
         pieces = [run.table.slice(at[i], at[i + 1] - at[i]) for run, at in zip(runs, places, strict=True)]

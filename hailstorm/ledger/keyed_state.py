@@ -19,7 +19,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hailstorm.columns import BUCKET, DELETED, EVENT_TIME, HASH, HIDDEN, KIND, OLD, PANE, UPDATED, WINDOW_START
+from hailstorm.columns import (
+    BUCKET,
+    DELETED,
+    EVENT_TIME,
+    HASH,
+    HIDDEN,
+    KIND,
+    OLD,
+    PANE,
+    UPDATED,
+    WINDOW_END,
+    WINDOW_START,
+)
+from hailstorm.ledger.arrays import first_of_each
 from hailstorm.ledger.cache import OpenRun
 from hailstorm.ledger.commit import Run
 from hailstorm.ledger.compaction import hash_ranges
@@ -45,8 +58,9 @@ class Layout:
 
     @property
     def moment(self) -> str | None:
-        """The column of the key by which rows of one time are told from those of others: of windows and of panes."""
-        return next((name for name in (PANE, WINDOW_START) if name in self.key), None)
+        """The column of the key by which rows of one time are told from those of others: of windows and of panes. The
+        end of a window rather than its start: a session that grows has a later end."""
+        return next((name for name in (PANE, WINDOW_END, WINDOW_START) if name in self.key), None)
 
     @property
     def step(self) -> str:
@@ -85,12 +99,19 @@ class KeyedState:
         """
         return look_up(rows, self._layout.key, [*map(OpenRun.of, also), *self._opened(rows)], self._layout.moment)
 
-    def members(self, groups: pa.Table, by: Sequence[str], also: Sequence[pa.Table] = ()) -> pa.Table | None:
-        """Every live row of these groups; None when nothing was ever written.
+    def members(
+        self,
+        groups: pa.Table,
+        by: Sequence[str],
+        also: Sequence[pa.Table] = (),
+        after: tuple[str, int] | None = None,
+    ) -> pa.Table | None:
+        """Every live row of these groups; None when there is none, or nothing was ever written.
 
-        `groups` are sorted by hash and hold the columns `by`. Rows of `also`, sorted by hash, count as newer.
+        `groups` are sorted by hash and hold the columns `by`. Rows of `also`, sorted by hash, count as newer. With
+        `after`, a time in the key and a moment: only rows whose time is later.
         """
-        found = [*also, *all_members(np.unique(hashes_of(groups)), self._opened(groups))]
+        found = [*also, *all_members(first_of_each(hashes_of(groups)), self._opened(groups), after)]
         if not found:
             return None
         rows = merge_runs(found, self._layout.key, drop_deleted=True)

@@ -7,6 +7,7 @@ run goes on. `docs/ledger-format.md` describes every file.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import uuid
 from collections.abc import Iterator, Sequence
@@ -27,7 +28,7 @@ from hailstorm.ledger.live import Live
 from hailstorm.ledger.packs import Mark
 from hailstorm.ledger.pins import pinned
 from hailstorm.ledger.record import History, Record
-from hailstorm.ledger.stores import cache_folder, is_folder, open_store
+from hailstorm.ledger.stores import cache_folder, is_folder, open_store, remove_older_copies
 from hailstorm.ledger.sums import Reading, opened
 
 MANIFEST_EVERY = 100
@@ -66,7 +67,7 @@ class Ledger:
         self.cursors = Cursors(self.store)
         self._record = Record(self.store)
         self.id = self._open(create)
-        self.cache = RunCache(self.store, cache_folder(address, self.id))
+        self.forget_copies()
         self.head = self.newest()
         self.epoch = self.head.epoch + 1  # of the commits that this process makes, if it makes any
 
@@ -75,6 +76,14 @@ class Ledger:
         """The folder of a ledger that is in one."""
         assert is_folder(self.address), self.address
         return Path(self.address)
+
+    def forget_copies(self) -> None:
+        """Begin with a cache that knows of all erasures: copies from before one of them are not believed any more."""
+        marks = sorted((file.name, file.bytes, file.modified) for file in self.store.files(ERASED))
+        erased = f".{hashlib.sha256(repr(marks).encode()).hexdigest()[:8]}" if marks else ""
+        self.copies = self.id + erased  # what tells them from those of others, on any machine
+        remove_older_copies(self.address, self.copies)
+        self.cache = RunCache(self.store, cache_folder(self.address, self.copies), self.copies)
 
     @property
     def stamp(self) -> Stamp:

@@ -7,7 +7,7 @@ keys. No Python runs per key and only rows that are found are touched.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from hailstorm.columns import DELETED
-from hailstorm.ledger.arrays import flags_at, integers, numbers, taken
+from hailstorm.ledger.arrays import flags_at, integers, numbers, order_of, taken
 from hailstorm.ledger.cache import Moments, OpenRun
 from hailstorm.ledger.runs import Hashes, Positions, equal_keys, hashes_of
 
@@ -69,18 +69,19 @@ def _taken(run: OpenRun, name: str, type_: pa.DataType, places: Positions) -> pa
 def look_up(rows: pa.Table, key: Sequence[str], runs: Iterable[OpenRun], moment: str | None = None) -> Matches:
     """Find each of these rows' keys, in runs given newest first. `rows` are sorted by hash, one row a key.
 
-    A key whose newest row is a tombstone is not found. `moment` is a column of the key with few different times in each
-    run: a row is looked for only in runs that hold its time. So a window that has just begun is looked for in none.
+    A key whose newest row is a tombstone is not found. `moment` is a time in the key: a row is looked for only in runs
+    that hold its time, or, where runs have many, in those whose latest one is not before it. So a window that has just
+    begun, or a session that has just grown, is looked for in none.
     """
     hashes, keys = hashes_of(rows), rows.select(list(key))
     open_ = np.arange(rows.num_rows, dtype=np.int64)
     is_open = np.ones(rows.num_rows, dtype=np.bool_)
     parts: list[tuple[OpenRun, Positions, Positions]] = []
-    moments = None if moment is None else Moments.of(rows, moment)
+    held_by = _asking_for(rows, moment)
     for run in runs:
         if not len(open_):
             break
-        asked = open_ if moments is None or moment is None else _held_by(run, moment, moments, open_)
+        asked = held_by(run, open_)
         if not len(asked):
             continue
         wanted, places = _search(run, hashes, asked, keys, key)
@@ -100,8 +101,20 @@ def _deleted_at(run: OpenRun, places: Positions) -> npt.NDArray[np.bool_]:
     return flags_at(column.chunk(0) if column.num_chunks == 1 else column.combine_chunks(), places)
 
 
+def _asking_for(rows: pa.Table, column: str | None) -> Callable[[OpenRun, Positions], Positions]:
+    """A function that picks those of the rows whose time a run may have."""
+    if column is None:
+        return lambda _, open_: open_
+    moments = Moments.of(rows, column)
+    if moments is not None:
+        return lambda run, open_: _held_by(run, column, moments, open_)
+    if not pa.types.is_timestamp(rows.schema.field(column).type) or rows.column(column).null_count:
+        return lambda _, open_: open_  # a user's own column of that name
+    times = integers(rows.column(column).cast(pa.int64()).combine_chunks())
+    return lambda run, open_: open_[times[open_] <= run.latest(column)]
+
+
 def _held_by(run: OpenRun, column: str, moments: Moments, rows: Positions) -> Positions:
-    """Those of the rows whose time the run may have."""
     there = run.moments(column)
     held = None if there is None else np.isin(moments.known, there.known)
     if held is None or held.all():
@@ -152,11 +165,12 @@ def replaced_rows(older: OpenRun, newer: OpenRun, key: Sequence[str]) -> Positio
     return _search(newer, older.hashes, np.arange(len(older.hashes)), older.table.select(list(key)), key)[0]
 
 
-def all_members(hashes: Hashes, runs: Iterable[OpenRun]) -> list[pa.Table]:
-    """Every row that has one of these (sorted, distinct) hashes, a table per run, in the order of the runs."""
+def all_members(hashes: Hashes, runs: Iterable[OpenRun], after: tuple[str, int] | None = None) -> list[pa.Table]:
+    """Every row that has one of these (sorted, distinct) hashes, a table per run, in the order of the runs. `after`
+    is a column of times and a moment: only rows whose time is later."""
     found = []
     for run in runs:
-        if not len(run.hashes):
+        if not len(run.hashes) or (after is not None and run.latest(after[0]) <= after[1]):
             continue
         first = np.searchsorted(run.hashes, hashes)
         there = np.flatnonzero(run.hashes[np.minimum(first, len(run.hashes) - 1)] == hashes)
@@ -164,7 +178,10 @@ def all_members(hashes: Hashes, runs: Iterable[OpenRun]) -> list[pa.Table]:
             first = first[there]
             counts = np.searchsorted(run.hashes, hashes[there], side="right") - first
             places = np.repeat(first - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
-            found.append(taken(run.table, places))
+            if after is not None:
+                places = places[run.times(after[0])[places] > after[1]]
+            if len(places):
+                found.append(taken(run.table, places))
     return found
 
 
@@ -258,7 +275,7 @@ def _sorted_members(number: str, found: Sequence[tuple[OpenRun, Positions, Posit
     value = np.concatenate([integers(_taken(run, number, pa.int64(), places)) for run, places, _ in found])
     known, which = np.unique(value, return_inverse=True)
     both = group * len(known) + which
-    order = np.argsort(both, kind="stable")  # newer rows first among those that are one
+    order = order_of(both)  # newer rows first among those that are one
     both = both[order]
     newest = np.ones(len(order), dtype=np.bool_)
     newest[1:] = both[1:] != both[:-1]

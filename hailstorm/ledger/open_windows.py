@@ -17,7 +17,7 @@ from hailstorm.clock.panes import Panes
 from hailstorm.clock.watermark import BEGINNING
 from hailstorm.clock.windows import Windows
 from hailstorm.columns import PANE, STATE, TIME, WINDOW_END, WINDOW_START
-from hailstorm.ledger.arrays import integers, numbers
+from hailstorm.ledger.arrays import integers, numbers, order_by
 from hailstorm.ledger.commit import PanesShape
 from hailstorm.ledger.runs import key_numbers
 
@@ -33,7 +33,7 @@ def open_windows(rows: pa.Table, by: Sequence[str], shape: PanesShape, watermark
     pane = np.repeat(np.arange(rows.num_rows), counts)
     window = np.searchsorted(index, number)[pane] + np.arange(len(pane)) - np.repeat(np.cumsum(counts) - counts, counts)
     keys = key_numbers(rows.select(list(by)), np.arange(rows.num_rows)) if by else np.zeros(rows.num_rows, np.int64)
-    order = np.lexsort((start[window], end[window], keys[pane]))
+    order = order_by(keys[pane], end[window], start[window])
     pane, window = pane[order], window[order]
     same = [np.diff(column, prepend=BEGINNING) == 0 for column in (keys[pane], end[window], start[window])]
     starts = np.flatnonzero(~(same[0] & same[1] & same[2]))

@@ -65,7 +65,7 @@ def rows_of_hashes(cache: RunCache, step: str, run: Run, hashes: Hashes, columns
     copy = cache.copy_of(step, run)
     if copy is not None:
         return _members(copy, hashes, columns)
-    with _opened(cache.store, step, run) as (file, footer):
+    with _opened(cache, step, run) as (file, footer):
         found = [_shown(file.schema_arrow.empty_table(), columns)]
         for group in footer.groups(int(hashes[0]), int(hashes[-1])) if len(hashes) else ():
             begin = np.searchsorted(hashes, footer.firsts[group], side="left")
@@ -81,7 +81,7 @@ def rows_of_hashes(cache: RunCache, step: str, run: Run, hashes: Hashes, columns
 def rows_of_range(cache: RunCache, step: str, run: Run, first: int, last: int, columns: Sequence[str]) -> pa.Table:
     """The rows of a run whose hashes are from `first` to `last`, both included, with those of these columns that it
     has."""
-    with _opened(cache.store, step, run) as (file, footer):
+    with _opened(cache, step, run) as (file, footer):
         found = [_shown(file.schema_arrow.empty_table(), columns)]
         for group in footer.groups(first, last):
             rows = _shown(file.read_row_group(group, columns=list(columns)), columns)
@@ -95,7 +95,7 @@ def hashes_of_range(cache: RunCache, step: str, run: Run, first: int, last: int)
     if run.bytes <= SMALL_BYTES:
         held = _whole(cache, step, run).hashes
     else:
-        with _opened(cache.store, step, run) as (file, footer):
+        with _opened(cache, step, run) as (file, footer):
             held = hashes_of(file.read_row_groups(footer.groups(first, last), columns=[HASH]).combine_chunks())
     return held[_range(held, first, last)]
 
@@ -104,7 +104,7 @@ def columns_of(cache: RunCache, step: str, run: Run) -> pa.Schema:
     """The columns of a run and their types."""
     if run.bytes <= SMALL_BYTES:
         return _whole(cache, step, run).table.schema
-    with _opened(cache.store, step, run) as (file, _):
+    with _opened(cache, step, run) as (file, _):
         return file.schema_arrow
 
 
@@ -155,9 +155,9 @@ def _range(held: Hashes, first: int, last: int) -> slice:
 
 
 @contextlib.contextmanager
-def _opened(store: Store, step: str, run: Run) -> Iterator[tuple[pq.ParquetFile, _Footer]]:
-    name = run_name(step, run.id)
-    file_ = store.identity(name)
+def _opened(cache: RunCache, step: str, run: Run) -> Iterator[tuple[pq.ParquetFile, _Footer]]:
+    store, name = cache.store, run_name(step, run.id)
+    file_ = _identity(cache, name)
     known = _kept.get(store, name, file_)
     footer = known if isinstance(known, _Footer) else None
     with open_parquet(store, name, run.sums, footer and footer.metadata) as file, Reading(name):
@@ -169,7 +169,7 @@ def _opened(store: Store, step: str, run: Run) -> Iterator[tuple[pq.ParquetFile,
 
 def _whole(cache: RunCache, step: str, run: Run) -> OpenRun:
     name = run_name(step, run.id)
-    file = cache.store.identity(name)
+    file = _identity(cache, name)
     known = _kept.get(cache.store, name, file)
     if isinstance(known, OpenRun):
         return known
@@ -179,6 +179,12 @@ def _whole(cache: RunCache, step: str, run: Run) -> OpenRun:
             rows = OpenRun.of(opened.read(use_threads=False).combine_chunks())
     _kept.put(cache.store, name, file, rows, rows.table.nbytes)
     return rows
+
+
+def _identity(cache: RunCache, name: str) -> object:
+    """What tells the file from another that an erasure puts in its place; None when there is none."""
+    found = cache.store.identity(name)
+    return None if found is None else (cache.copies, found)
 
 
 class _Kept:

@@ -37,6 +37,9 @@ from hailstorm.ledger.stores.store import read_table
 SHOWN = 20  # rows of a state in a notebook
 
 if TYPE_CHECKING:
+    from duckdb import DuckDBPyRelation
+    from pandas import DataFrame as PandasFrame
+    from polars import DataFrame as PolarsFrame
     from pyspark.sql import DataFrame, SparkSession
 
 _PIECE = 500_000  # rows
@@ -55,6 +58,7 @@ class LedgerReader:
 
     @property
     def address(self) -> str:
+        """Where it is: a folder, or `s3://bucket/path`."""
         return self._ledger.address
 
     @property
@@ -104,17 +108,18 @@ class Rows(Protocol):
     def arrow(self) -> pa.Table:
         """The rows as an Arrow table."""
 
-    def pandas(self) -> Any:
+    def pandas(self) -> PandasFrame:
         """The rows as a pandas DataFrame."""
         return self.arrow().to_pandas()
 
-    def polars(self) -> Any:
+    def polars(self) -> PolarsFrame:
         """The rows as a polars DataFrame; needs polars."""
         return _library("polars").from_arrow(self.arrow())
 
-    def duckdb(self) -> Any:
+    def duckdb(self) -> DuckDBPyRelation:
         """The rows as a relation of DuckDB; needs duckdb."""
-        return _library("duckdb").from_arrow(self.arrow())
+        relation: DuckDBPyRelation = _library("duckdb").from_arrow(self.arrow())
+        return relation
 
     def spark(self, session: SparkSession) -> DataFrame:
         """The rows as a DataFrame of Spark."""

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from hailstorm.columns import DELETED, HASH
-from hailstorm.ledger.arrays import equals, flags, integers, negated, numbers, taken, where
+from hailstorm.ledger.arrays import equals, flags, integers, negated, numbers, order_by, order_of, taken, where
 from hailstorm.ledger.commit import DataFile, Run, Stamp
 from hailstorm.ledger.stores.store import Store
 from hailstorm.ledger.sums import MARK, UNMARKED, Sums, mark_successor, sums_of
@@ -112,8 +112,7 @@ def is_sorted(table: pa.Table) -> bool:
 
 
 def sort_by_hash(table: pa.Table) -> pa.Table:
-    order = np.argsort(hashes_of(table), kind="stable")
-    return table.take(numbers(order))
+    return table.take(numbers(order_of(hashes_of(table))))
 
 
 def shaped(rows: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -136,8 +135,7 @@ def merge_runs(tables: Sequence[pa.Table], key: Sequence[str], drop_deleted: boo
     if len(tables) > 1:
         # A fold may have got a monoid, or a wider type, since its older runs were written.
         table = pa.concat_tables(tables, promote_options="permissive").combine_chunks()
-        # A stable sort keeps newer rows first among equal hashes; on sorted pieces timsort is a merge.
-        order = np.argsort(hashes_of(table), kind="stable")
+        order = order_of(hashes_of(table))  # newer rows stay first among equal hashes
         keep = first_of_each_key(hashes_of(table)[order], table.select(list(key)), order)
         table = taken(table, order[keep])
     if drop_deleted:
@@ -162,12 +160,18 @@ def first_of_each_key(hashes: Hashes, keys: pa.Table, order: Positions) -> npt.N
         return keep
     same = equal_keys(keys, order[repeats], keys, order[repeats - 1])
     if not same.all():
-        mixed = np.flatnonzero(np.isin(hashes, hashes[repeats[~same]]))
+        # Hashes are sorted, so those of one number are neighbours.
+        groups = np.cumsum(np.diff(hashes, prepend=hashes[0]) != 0)
+        is_mixed = np.zeros(groups[-1] + 1, dtype=np.bool_)
+        is_mixed[groups[repeats[~same]]] = True
+        mixed = np.flatnonzero(is_mixed[groups])
         # The entries of an agenda that are about one key have different times: only those of one time are one row.
-        times = np.cumsum(np.diff(hashes[mixed], prepend=hashes[mixed[0]]) != 0)
-        _, first = np.unique(times * len(mixed) + key_numbers(keys, order[mixed]), return_index=True)
+        numbered = groups[mixed] * len(mixed) + key_numbers(keys, order[mixed])
+        by_number = order_of(numbered)
+        ordered = numbered[by_number]
+        first = np.concatenate(([True], ordered[1:] != ordered[:-1]))
         keep[mixed] = False
-        keep[mixed[first]] = True
+        keep[mixed[by_number[first]]] = True
     return keep
 
 
@@ -190,16 +194,30 @@ def _equal(a: pa.Array, b: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def key_numbers(keys: pa.Table, at: Positions) -> Positions:
-    """A number for each of these rows: rows with equal keys, and only those, have equal numbers."""
+    """A number for each of these rows: rows with equal keys, and only those, have equal numbers. Nulls are equal.
+    Numbers are in no order that means something, and below the number of rows."""
+    columns = [_codes(_one_chunk(column.take(numbers(at)))) for column in keys.columns]
     found = np.zeros(len(at), dtype=np.int64)
-    for column in keys.columns:
-        values = _one_chunk(column.take(numbers(at)))
-        if pa.types.is_floating(values.type):
-            values = _as_spark_compares(values)
-        values = as_text(values) if pa.types.is_nested(values.type) else values
-        codes = values.dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.int64)
-        _, found = np.unique(found * len(at) + codes, return_inverse=True)
+    if not columns or not len(at):
+        return found
+    order = order_by(*columns)
+    fresh = np.zeros(len(at), dtype=np.bool_)
+    for column in columns:
+        ordered = column[order]
+        fresh[1:] |= ordered[1:] != ordered[:-1]
+    found[order] = np.cumsum(fresh)
     return found
+
+
+def _codes(values: pa.Array) -> Positions:
+    """Integers that are equal where the values are."""
+    if not values.null_count and (pa.types.is_int64(values.type) or pa.types.is_timestamp(values.type)):
+        return integers(values.cast(pa.int64()))
+    if pa.types.is_floating(values.type):
+        values = _as_spark_compares(values)
+    values = as_text(values) if pa.types.is_nested(values.type) else values
+    codes: Positions = values.dictionary_encode(null_encoding="encode").indices.to_numpy(zero_copy_only=False)
+    return codes.astype(np.int64)
 
 
 def _as_spark_compares(values: pa.Array) -> pa.Array:

@@ -301,13 +301,23 @@ def _records(ledger: Ledger) -> Iterator[tuple[str, SinkRecord]]:
 
 
 def outboxes_done_with(ledger: Ledger, live: Live) -> dict[str, int]:
-    """The last commit whose outbox is not needed any more, by sink. From the first open dead letter of a sink on its
-    outboxes stay, and the commits that name them: a retry must know which keys have changed since."""
-    found = {}
-    for sink, passed in read_by_sinks(ledger).items():
-        rejected = (int(name[:20]) for name in ledger.store.list(f"{REJECTED}/{sink}"))
-        found[sink] = min([passed, *(number for number in rejected if number > live.retried.get(sink, 0))])
-    return found
+    """The last commit whose outbox is not needed any more, by sink."""
+    read = read_by_sinks(ledger)
+    return {sink: min([passed, *_open_letters(ledger, live, sink)]) for sink, passed in read.items()}
+
+
+def _open_letters(ledger: Ledger, live: Live, sink: str) -> list[int]:
+    """The commits of which a sink's target rejected rows whose retry must know which keys have changed since: from the
+    first of them on its outboxes stay, and the commits that name them.
+
+    A row of a stream has no key. One from before the sink got its whole table is out of date.
+    """
+    shape = live.sinks.get(sink)
+    if shape is not None and not shape.is_table:
+        return []
+    settled = max(live.retried.get(sink, 0), live.wholes.get(sink, 0) - 1)
+    rejected = (int(name[:20]) for name in ledger.store.list(f"{REJECTED}/{sink}"))
+    return [number for number in rejected if number > settled]
 
 
 def files_of(runs: Mapping[str, Iterable[Run]], letters: Iterable[str]) -> Iterator[str]:

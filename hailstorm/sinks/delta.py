@@ -1,7 +1,8 @@
 """A Delta table, local or in an object store, whose log holds the cursor as an application transaction.
 
 A commit of ours is one version of the table: rows and cursor (`txn` with the names of sink and ledger, and our commit's
-number) appear together or not at all. Tables are merged by key, streams appended. Whose table it is, is one of its
+number) appear together or not at all. Tables are merged by key, streams appended. How many rows a table must have is
+another `txn`, because the log keeps those, and not what else a version says. Whose table it is, is one of its
 properties. Needs the extra `delta`.
 """
 
@@ -48,6 +49,15 @@ class _Open:
     def application(self) -> str:
         return f"hailstorm/{self.owner}"
 
+    @property
+    def row_count(self) -> int | None:
+        """How many rows the table must have, at least; None where no delivery has counted them yet."""
+        return self.table.transaction_version(self.counting)
+
+    @property
+    def counting(self) -> str:
+        return f"{self.application}/rows"
+
 
 @dataclass(frozen=True)
 class Delta:
@@ -71,7 +81,7 @@ class Delta:
             import deltalake
         except ImportError as error:
             raise SinkError(
-                2, "the Delta sink needs a package that is missing", hint="pip install hailstorm[delta]"
+                2, "the Delta sink needs a package that is missing", hint="pip install 'hailstorm[delta]'"
             ) from error
         if "://" not in str(self.path):
             prepare_folder(Path(self.path))
@@ -92,6 +102,8 @@ class Delta:
                 raise old_cursor(self._place)
             if not delivery.takes_over:
                 self._refuse_others(session)
+                if wanted.upsert and session.row_count and _is_empty(table):
+                    raise delivery.lost_rows(self._place, "is empty")
         self._session.begin(session)
 
     def cursor(self) -> Cursor | None:
@@ -117,7 +129,10 @@ class Delta:
                 # Before the rows: a crash in between leaves a table that is ours and has no cursor yet.
                 table.alter.set_table_properties({_OWNER: session.owner}, raise_if_not_exists=False)
             properties = CommitProperties(
-                app_transactions=[Transaction(session.application, parcel.commit)],
+                app_transactions=[
+                    Transaction(session.application, parcel.commit),
+                    *([Transaction(session.counting, _rows_after(session, parcel))] if wanted.upsert else []),
+                ],
                 max_commit_retries=0,  # a retry would not look at the cursor again; delivery does
             )
             faults.fault("during-delivery")
@@ -170,6 +185,19 @@ def _has_local_times_in_a_map(kind: pa.DataType, in_map: bool = False) -> bool:
     if pa.types.is_nested(kind):
         return any(_has_local_times_in_a_map(kind.field(number).type, in_map) for number in range(kind.num_fields))
     return in_map and pa.types.is_timestamp(kind) and kind.tz is None
+
+
+def _is_empty(table: DeltaTable) -> bool:
+    """Whether it certainly has no rows: how many a file has need not be said."""
+    counts = table.get_add_actions().column("num_records").to_pylist()
+    return not any(count is None or count for count in counts)
+
+
+def _rows_after(session: _Open, parcel: Parcel) -> int:
+    if parcel.whole:
+        return parcel.rows
+    before = session.table.count() if session.row_count is None else session.row_count
+    return max(0, before + sum(session.target.growth(rows) for rows in parcel.pieces()))
 
 
 def _owner(table: DeltaTable) -> str:

@@ -48,7 +48,7 @@ class DuckDB(TableFile["DuckDBPyConnection"]):
             import duckdb
         except ImportError as error:
             raise SinkError(
-                2, "the DuckDB sink needs a package that is missing", hint="pip install hailstorm[duckdb]"
+                2, "the DuckDB sink needs a package that is missing", hint="pip install 'hailstorm[duckdb]'"
             ) from error
         connection = duckdb.connect(str(self.path))
         # Otherwise it draws a bar into our own output when a statement takes longer than two seconds.

@@ -24,6 +24,7 @@ from hailstorm.sinks.files import full_disk
 from hailstorm.sinks.json_rows import bare_values, json_rows, json_text
 from hailstorm.sinks.session import Session
 from hailstorm.sinks.sink import Cursor, Delivery, Parcel, old_cursor
+from hailstorm.sinks.tables import growth
 from hailstorm.sinks.texts import texts
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ class Redis:
             with self._clear_errors(secrets):
                 client.ping()
                 self._refuse_other_owner(session, client)
+                self._refuse_lost_rows(session)
         except BaseException:
             client.close()
             raise
@@ -99,7 +101,8 @@ class Redis:
     def cursor(self) -> Cursor | None:
         session = self._session.get()
         with self._clear_errors(session.secrets):
-            return self._stored(session, session.client)
+            cursor, _ = self._stored(session, session.client)
+            return cursor
 
     def deliver(self, parcel: Parcel) -> None:
         session = self._session.get()
@@ -107,7 +110,7 @@ class Redis:
         pipeline: Any  # redis leaves parts of it without types
         with self._clear_errors(session.secrets), session.client.pipeline(transaction=True) as pipeline:
             pipeline.watch(session.cursor_key, _OWNERS)
-            cursor = self._stored(session, pipeline)
+            cursor, row_count = self._stored(session, pipeline)
             if delivery.has_got(cursor, parcel):
                 return
             self._refuse_other_owner(session, pipeline)
@@ -115,15 +118,17 @@ class Redis:
                 self._check_stream(pipeline)
             # What another program has under such names stays, unless somebody said that all is ours.
             is_ours = cursor is not None or delivery.takes_over
-            written = (
-                self._own_keys(pipeline, delivery) if parcel.whole and session.form != "stream" and is_ours else []
-            )
+            replaces = parcel.whole and session.form != "stream" and is_ours
+            written = list(self._own_keys(pipeline, delivery)) if replaces else []
             pipeline.multi()
             for start in range(0, len(written), _AT_ONCE):
                 pipeline.delete(*written[start : start + _AT_ONCE])
+            row_count = 0 if parcel.whole else row_count
             for rows in parcel.pieces():
                 _WRITERS[session.form](self, pipeline, rows, delivery.key)
-            pipeline.set(session.cursor_key, json_text({"ledger": delivery.ledger, "commit": parcel.commit}))
+                row_count += 0 if session.form == "stream" else growth(rows)
+            stored = {"ledger": delivery.ledger, "commit": parcel.commit, "rows": row_count}
+            pipeline.set(session.cursor_key, json_text(stored))
             pipeline.hset(_OWNERS, self.key, delivery.owner)
             faults.fault("during-delivery")
             pipeline.execute()
@@ -139,32 +144,42 @@ class Redis:
     def describe(self) -> Mapping[str, Any]:
         return {"sink": "redis", "url": public_address(self.url), "key": self.key, "form": self.form}
 
-    def _stored(self, session: _Open, client: Any) -> Cursor | None:
+    def _stored(self, session: _Open, client: Any) -> tuple[Cursor | None, int]:
+        """The cursor, and how many rows there must be, at least."""
         found = client.get(session.cursor_key)
         if found is None:
-            return None
+            return None, 0
         if found.isdigit():
             raise old_cursor(public_address(self.url))
-        return Cursor(**json.loads(found))
+        stored = json.loads(found)
+        return Cursor(stored["ledger"], stored["commit"]), stored.get("rows", 0)
+
+    def _refuse_lost_rows(self, session: _Open) -> None:
+        """Rows can be gone without their cursor: somebody has deleted them, or the server has evicted them."""
+        client, delivery = session.client, session.delivery
+        _, row_count = self._stored(session, client)
+        hidden = 1 if session.form == "hash" else 0  # a row that is all null has no key; there is one at most
+        if row_count <= hidden or delivery.takes_over:
+            return
+        if next(self._own_keys(client, delivery), None) is None:
+            raise delivery.lost_rows(f"the table at '{self.key}'", "is empty")
 
     def _refuse_other_owner(self, session: _Open, client: Any) -> None:
         owner = client.hget(_OWNERS, self.key)
         if owner is not None:
             session.delivery.refuse_other_owner(owner.decode(), f"the keys below '{self.key}'")
 
-    def _own_keys(self, client: Any, delivery: Delivery) -> list[bytes]:
+    def _own_keys(self, client: Any, delivery: Delivery) -> Iterator[bytes]:
         """The keys of the rows that are there: as many parts as the key has columns, and below no other sink's key."""
+        if not delivery.key:
+            yield from [self.key.encode()] if client.exists(self.key) else []
+            return
         others = [name.decode() for name in client.hkeys(_OWNERS) if name.decode() != self.key]
         below = tuple(f"{name}:" for name in others if name.startswith(f"{self.key}:"))
-        if not delivery.key:
-            return [self.key.encode()]
-        found = client.scan_iter(match=_literally(f"{self.key}:") + "*", count=_AT_ONCE)
-        parts = [(name, name[len(self.key.encode()) + 1 :]) for name in found]
-        return [
-            name
-            for name, rest in parts
-            if rest.count(b":") == len(delivery.key) - 1 and not name.decode(errors="replace").startswith(below)
-        ]
+        for name in client.scan_iter(match=_literally(f"{self.key}:") + "*", count=_AT_ONCE):
+            rest = name[len(self.key.encode()) + 1 :]
+            if rest.count(b":") == len(delivery.key) - 1 and not name.decode(errors="replace").startswith(below):
+                yield name
 
     def _check_stream(self, pipeline: Any) -> None:
         found = pipeline.type(self.key)
@@ -257,7 +272,7 @@ def _connect(url: str) -> tuple[Client, frozenset[str]]:
         from redis.retry import Retry
     except ImportError as error:
         raise SinkError(
-            2, "the Redis sink needs a package that is missing", hint="pip install hailstorm[redis]"
+            2, "the Redis sink needs a package that is missing", hint="pip install 'hailstorm[redis]'"
         ) from error
     try:
         # Taken apart first, revealed then: a password may hold letters that mean something in an address.

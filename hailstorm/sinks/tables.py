@@ -39,11 +39,14 @@ class Target:
         return rows.select(self.columns.names)
 
     def growth(self, rows: pa.Table) -> int:
-        """How many rows the table has more after these changes, at least: inserts less deletes."""
-        if not self.upsert:
-            return 0
-        counted = dict(zip(*(part.to_pylist() for part in pc.value_counts(rows[KIND]).flatten()), strict=True))
-        return int(counted.get("insert", 0) - counted.get("delete", 0))
+        """How many rows the table has more after these changes, at least."""
+        return growth(rows) if self.upsert else 0
+
+
+def growth(changes: pa.Table) -> int:
+    """Inserts less deletes."""
+    counted = dict(zip(*(part.to_pylist() for part in pc.value_counts(changes[KIND]).flatten()), strict=True))
+    return int(counted.get("insert", 0) - counted.get("delete", 0))
 
 
 def check_mode(mode: Mode | None) -> None:

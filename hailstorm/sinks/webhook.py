@@ -80,7 +80,7 @@ class Webhook:
             import httpx
         except ImportError as error:
             raise SinkError(
-                2, "the Webhook sink needs a package that is missing", hint="pip install hailstorm[webhook]"
+                2, "the Webhook sink needs a package that is missing", hint="pip install 'hailstorm[webhook]'"
             ) from error
         headers = {name: str(value) for name, value in revealed_all(self.headers).items()}
         url = revealed(whole_address(self.url, *_SCHEMES))

@@ -7,7 +7,6 @@ them. Nothing here is written.
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +20,7 @@ import pyarrow.parquet as pq
 from hailstorm.clock.coverage import Spans
 from hailstorm.columns import EVENT_TIME, GONE, OFFSET, PARTITION, TIME
 from hailstorm.errors import LogError
+from hailstorm.spouts.archive_files import Stamp, lines_of, open_file, stamp_of
 from hailstorm.spouts.decode.decoder import Decoded, Decoder, whole
 from hailstorm.spouts.decode.json_lines import JsonDecoder
 from hailstorm.spouts.source import BATCH_ROWS, LivingSource
@@ -37,8 +37,7 @@ class Piece:
     last offset there may be others that are in other pieces."""
 
     file: str
-    size: int
-    changed: int  # when, in nanoseconds
+    stamp: Stamp
     group: int | None
     first: int
     last: int
@@ -73,7 +72,7 @@ class Archive:
         table = (
             _of_group(piece, [PARTITION, OFFSET, EVENT_TIME, *names])
             if piece.group is not None
-            else of_lines(Path(piece.file), (*_WHERE, (EVENT_TIME, "timestamp"), *self.columns))
+            else of_lines(piece.file, (*_WHERE, (EVENT_TIME, "timestamp"), *self.columns))
         )
         here = pc.and_(
             pc.equal(table.column(PARTITION), partition),
@@ -199,24 +198,25 @@ _WHERE: Columns = ((PARTITION, "bigint"), (OFFSET, "bigint"))
 _CORRECT = "Correct the file, or make it again. Types are those of the spout's schema, exactly."
 
 
-def of_lines(path: Path, columns: Columns = _WHERE) -> pa.Table:
+def of_lines(file: str, columns: Columns = _WHERE) -> pa.Table:
     """These columns of a file of JSON Lines, plain or gz. Raises LogError for a line that does not fit."""
-    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-        lines = [line for line in file.read().split(b"\n") if line.strip()]
+    with lines_of(file) as content:
+        lines = [line for line in content.read().split(b"\n") if line.strip()]
     decoder = JsonDecoder(columns)
     decoder.required = (PARTITION, OFFSET)
     decoded = decoder(pa.record_batch({"value": pa.array(lines, pa.binary())}))
     if decoded.bad:
         index, reason = decoded.bad[0]
-        raise LogError(72, f"{path} does not fit: row {index + 1}: {reason}", hint=_CORRECT)
+        raise LogError(72, f"{file} does not fit: row {index + 1}: {reason}", hint=_CORRECT)
     return pa.Table.from_batches([decoded.rows])
 
 
 def _of_group(piece: Piece, names: list[str]) -> pa.Table:
     """These columns of a row group, as far as it has them. Times that Spark writes as INT96 are moments in UTC."""
-    file = pq.ParquetFile(piece.file, coerce_int96_timestamp_unit="us")
     assert piece.group is not None
-    table = file.read_row_group(piece.group, [name for name in names if name in file.schema_arrow.names])
+    with open_file(piece.file) as source:
+        file = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
+        table = file.read_row_group(piece.group, [name for name in names if name in file.schema_arrow.names])
     physical = {column.path: column.physical_type for column in map(file.schema.column, range(len(file.schema)))}
     for place, field in enumerate(table.schema):
         if physical.get(field.name) == "INT96":
@@ -226,10 +226,10 @@ def _of_group(piece: Piece, names: list[str]) -> pa.Table:
 
 def check_unchanged(piece: Piece) -> None:
     try:
-        status = Path(piece.file).stat()
+        stamp = stamp_of(piece.file)
     except FileNotFoundError:
         raise LogError(23, f"{piece.file} is gone, and its rows are asked for", hint="Put it back.") from None
-    if (status.st_size, status.st_mtime_ns) != (piece.size, piece.changed):
+    if stamp != piece.stamp:
         raise LogError(24, f"{piece.file} has changed since it was looked at", hint="Start the backfill again.")
 
 

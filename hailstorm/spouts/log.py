@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -31,10 +31,28 @@ from hailstorm.spouts.log_places import FORMAT, LogPlace, Said, place_of
 from hailstorm.spouts.segments import Holds, Partition, Segment
 from hailstorm.spouts.source import BATCH_ROWS, RECORD, check_place, check_range
 
-Row = Any  # text and bytes as they are; anything else as JSON
+Row = object  # text and bytes as they are; anything else as JSON
 
 _MOST_PARTITIONS = 4096  # more is a typing mistake: each is a folder
 _TIME = RECORD.field("time").type
+
+
+class AboutPartition(TypedDict):
+    partition: int
+    earliest: int
+    latest: int
+    records: int
+    bytes: int
+    segments: int
+    first_time: datetime | None
+    last_time: datetime | None
+
+
+class About(TypedDict):
+    """What `Log.info` gives."""
+
+    log: str
+    partitions: list[AboutPartition]
 
 
 @dataclass(frozen=True)
@@ -187,13 +205,13 @@ class Log:
             found = {p: self._folder(p).erase(holds, dry_run) for p in range(self._partitions())}
         return {partition: offsets for partition, offsets in found.items() if offsets}
 
-    def info(self) -> dict[str, Any]:
+    def info(self) -> About:
         """What `hailstorm log info` shows: offsets, size and times by partition. Reads the first and last segment."""
         return {"log": self.path, "partitions": [self._about(p, s) for p, s in self._listing().items()]}
 
     # --- inside
 
-    def _about(self, partition: int, segments: list[Segment]) -> dict[str, Any]:
+    def _about(self, partition: int, segments: list[Segment]) -> AboutPartition:
         folder = self._folder(partition)
         filled = [segment for segment in segments if segment.count]
         earliest, latest = _bounds(segments)

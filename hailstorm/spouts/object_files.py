@@ -193,7 +193,7 @@ class ObjectFiles:
         return sorted(
             (file.name, file.bytes)
             for file in self._store.files("")
-            if file.bytes and _matches(file.name.split("/"), parts) and self._wanted(file.name)
+            if file.bytes and matches(file.name.split("/"), parts) and self._wanted(file.name)
         )
 
     def _opened(self, file: ObjectLines) -> Bytes:
@@ -237,14 +237,14 @@ def _unpacked(name: str, plain: pa.NativeFile) -> Bytes:
     return cast(Bytes, gzip.GzipFile(fileobj=plain) if name.endswith(".gz") else plain)
 
 
-def _matches(parts: list[str], pattern: list[str]) -> bool:
+def matches(parts: list[str], pattern: list[str]) -> bool:
     """As a pattern of files does: `*` is within one part, `**` is any number of them. Hidden names do not count."""
     if not parts or not pattern:
         return not parts and not pattern
-    if pattern[0] == "**" and _matches(parts, pattern[1:]):
+    if pattern[0] == "**" and matches(parts, pattern[1:]):
         return True
     if parts[0].startswith("."):
         return False
     if pattern[0] == "**":
-        return _matches(parts[1:], pattern)
-    return fnmatchcase(parts[0], pattern[0]) and _matches(parts[1:], pattern[1:])
+        return matches(parts[1:], pattern)
+    return fnmatchcase(parts[0], pattern[0]) and matches(parts[1:], pattern[1:])

@@ -19,7 +19,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from hailstorm.engine.negotiator import Negotiator
@@ -51,6 +50,8 @@ class Crash(Exception):
 
 
 class Driver:
+    """A topology that runs when a test says so, on the rows that the test has fed. Used with `with`."""
+
     def __init__(
         self,
         topology: Topology,
@@ -180,14 +181,15 @@ class Driver:
         return self._negotiator.stop()
 
     def rows(self, step: str) -> list[dict[str, Any]]:
-        """Everything that flowed out of a step, or into a sink, so far. Of tables: changes, with `_kind`."""
+        """Everything that flowed out of a step, or into a sink, so far. Of tables: changes, with `_kind`. After an edit
+        of the topology, rows from before it have the columns of then."""
         sink = step if isinstance(self.topology.step(step), Sink) else tap_of(step)
-        tables = [
-            read_table(self.ledger.store, file.path)
+        return [
+            row
             for commit in open_ledger(self.ledger.root).commits()
             for file in commit.outbox.get(sink, ())
+            for row in read_table(self.ledger.store, file.path).to_pylist()
         ]
-        return pa.concat_tables(tables).to_pylist() if tables else []
 
     def table(self, step: str, at: int | None = None) -> list[dict[str, Any]]:
         """A table's rows now, or at a commit, sorted by key."""
@@ -208,10 +210,12 @@ class Driver:
 
     @property
     def watermark(self) -> datetime | None:
+        """The event time up to which input is believed complete; None before there is any."""
         found = self.ledger.head.watermark
         return None if found is None else datetime.fromisoformat(found)
 
     def close(self) -> None:
+        """Stop the engine and remove its ledger and logs. At the end of `with` it happens by itself."""
         self._negotiator.fail()
         self._folder.cleanup()
 

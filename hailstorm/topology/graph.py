@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from hailstorm.topology.picture import svg
 from hailstorm.topology.step import Step
@@ -32,6 +31,7 @@ class Graph:
 
     @staticmethod
     def of_steps(name: str, steps: Sequence[Step]) -> Graph:
+        """The picture of these steps, which are in the order of declaration."""
         edges = tuple(Edge(source, step.name, step.gathering) for step in steps for source in step.inputs)
         return Graph(name, tuple(steps), edges)
 
@@ -44,6 +44,7 @@ class Graph:
         return "\n".join([self.name, *lines])
 
     def mermaid(self) -> str:
+        """A diagram that GitHub and many wikis draw."""
         # The ids are numbers, because `end` and other good names are words of Mermaid's own.
         ids = {step.name: f"s{number}" for number, step in enumerate(self.steps)}
         lines = ["flowchart LR"]
@@ -56,6 +57,7 @@ class Graph:
         return "\n".join(lines)
 
     def dot(self) -> str:
+        """A graph for Graphviz."""
         lines = [f'digraph "{self.name}" {{', "    rankdir=LR;", '    node [shape=box, fontname="sans-serif"];']
         for step in self.steps:
             detail = step.title.replace("\\", "\\\\").replace('"', '\\"')
@@ -73,7 +75,8 @@ class Graph:
     def _repr_svg_(self) -> str:
         return self.svg()
 
-    def json(self) -> dict[str, Any]:
+    def json(self) -> dict[str, list[dict[str, str]]]:
+        """What programs read: `steps` with their columns, and `edges`."""
         steps = [{"name": s.name, "kind": s.kind, "at": s.at.short, "schema": str(s.schema)} for s in self.steps]
         edges = [{"from": e.source, "to": e.target, "grouping": e.grouping} for e in self.edges]
         return {"steps": steps, "edges": edges}

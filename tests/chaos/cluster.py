@@ -40,13 +40,21 @@ class Cluster:
         self.workers: list[subprocess.Popen[bytes]] = []
         self._start("master", "", f"master.Master --host 127.0.0.1 --port {port} --webui-port 0")
 
-    def add_worker(self, name: str) -> subprocess.Popen[bytes]:
+    def add_worker(
+        self, name: str, cores: int = 1, cpu: int | None = None, hidden: bool = True
+    ) -> subprocess.Popen[bytes]:
+        """With room for so many executors of a core and a gigabyte; they all run on one `cpu`, where that is given.
+        `hidden`: the driver's folder is, which only root can do."""
         place = self.far / name
-        hide = f"mount -t tmpfs tmpfs {shlex.quote(str(self.near))} && "
-        what = f"worker.Worker --host 127.0.0.1 --cores 1 --memory 1g --webui-port 0 --work-dir {place} {self.master}"
-        return self._start(name, hide, what)
+        before = f"mount -t tmpfs tmpfs {shlex.quote(str(self.near))} && " if hidden else ""
+        before += f"taskset -pc {cpu} $$ && " if cpu is not None else ""
+        room = f"--cores {cores} --memory {cores}g"
+        # An address of its own: Spark keeps ranges of hashes on hosts, and knows those by address.
+        host = f"127.0.0.{len(self._processes) + 1}"
+        what = f"worker.Worker --host {host} {room} --webui-port 0 --work-dir {place} {self.master}"
+        return self._start(name, before, what, hidden)
 
-    def _start(self, name: str, before: str, what: str) -> subprocess.Popen[bytes]:
+    def _start(self, name: str, before: str, what: str, alone: bool = False) -> subprocess.Popen[bytes]:
         home = Path(pyspark.__file__).parent
         place = self.far / name
         place.mkdir(parents=True, exist_ok=True)
@@ -59,8 +67,7 @@ class Cluster:
             "SPARK_DAEMON_JAVA_OPTS": QUICK["SPARK_SUBMIT_OPTS"],
         }
         script = f"{before}exec {home}/bin/spark-class org.apache.spark.deploy.{what}"
-        alone = ["unshare", "-m", "--propagation", "private"] if before else []
-        command = [*alone, "bash", "-c", script]
+        command = [*(["unshare", "-m", "--propagation", "private"] if alone else []), "bash", "-c", script]
         with (place / "output.txt").open("wb") as output:
             process = subprocess.Popen(command, env=environment, stdout=output, stderr=output, start_new_session=True)
         self._processes.append(process)

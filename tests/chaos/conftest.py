@@ -8,15 +8,16 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.world import World
+from tests.forks import Forks
 from tests.jvm import WarmJvm
 
 MakeWorld = Callable[..., World]
 
 
 @pytest.fixture(scope="session")
-def other_jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmJvm]:
+def other_jvm(tmp_path_factory: pytest.TempPathFactory, forks: Forks) -> Iterator[WarmJvm]:
     """For a second driver at the same time."""
-    made = WarmJvm(tmp_path_factory.mktemp("jvm") / "output.txt")
+    made = WarmJvm(tmp_path_factory.mktemp("jvm") / "output.txt", forks)
     yield made
     made.close()
 

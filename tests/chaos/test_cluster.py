@@ -19,7 +19,7 @@ from hailstorm.ledger.reader import LedgerReader, open_ledger
 from hailstorm.ledger.stores import open_store
 from hailstorm.spouts import Log
 from tests.chaos.cluster import HERE, SMALL, Cluster, cluster
-from tests.chaos.world import wait_for
+from tests.chaos.world import FAR, wait_for
 from tests.connectors.servers.s3 import BUCKET, SECRET, known_here
 
 pytest.importorskip("obstore")
@@ -101,7 +101,7 @@ def test_an_executor_and_the_driver_die_in_the_middle_and_nothing_is_lost_or_dou
 
     def commits(more: int) -> None:
         wanted = open_ledger(address).live().commit + more
-        wait_for(lambda: open_ledger(address).live().commit >= wanted or process.poll() is not None, "commits")
+        wait_for(lambda: open_ledger(address).live().commit >= wanted or process.poll() is not None, "commits", FAR)
         assert process.poll() is None, driver.said()
 
     commits(4)

@@ -1,8 +1,8 @@
 """Commands of the time machine under kill -9: real processes that die at a named point, and the same command again.
 
 After each kill the ledger opens and `verify` finds nothing (but that an erasure is unfinished); the same command once
-more gives what an unbroken one gives. Erase, export, import and release need no Spark; rewind, backfill, retry and a
-renaming share one warm JVM and one small world, of which every case gets a copy.
+more gives what an unbroken one gives. Erase, export, import and release need no Spark; rewind, backfill, recompute,
+retry and a renaming share one warm JVM and one small world, of which every case gets a copy.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ import shutil
 import signal
 import sqlite3
 import subprocess
-import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
@@ -25,6 +24,7 @@ from hailstorm.history.verify import verify
 from hailstorm.ledger.ledger import Ledger, next_commit
 from hailstorm.ledger.reader import open_ledger
 from hailstorm.spouts import Log
+from tests.forks import Forks
 from tests.jvm import WarmJvm
 from tests.unit.word_ledger import BEGIN, WordLedger
 
@@ -33,20 +33,28 @@ pytestmark = pytest.mark.chaos
 PATIENCE = 240.0  # seconds: the machine may be busy with other work
 
 
-def hailstorm(*words: object, folder: Path, fault: str = "", jvm: WarmJvm | None = None) -> str:
-    """Run the command line. With a fault it must die there."""
-    done = subprocess.run(
-        [sys.executable, "-m", "hailstorm", *map(str, words)],
-        cwd=folder,
-        env={**os.environ, "HAILSTORM_FAULT": fault, **(jvm.for_the_next() if jvm else {})},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        timeout=PATIENCE,
-        text=True,
-    )
-    assert done.returncode == (-signal.SIGKILL if fault else 0), done.stdout
-    return done.stdout
+class Hailstorm(Protocol):
+    def __call__(self, *words: object, folder: Path, fault: str = "", jvm: WarmJvm | None = None, code: int = 0) -> str:
+        """Run the command line, and give what it said. With a fault it must die there, else it must end so."""
+
+
+@pytest.fixture(scope="session")
+def hailstorm(forks: Forks) -> Hailstorm:
+    def run(*words: object, folder: Path, fault: str = "", jvm: WarmJvm | None = None, code: int = 0) -> str:
+        done = subprocess.run(
+            [forks.python, "-m", "hailstorm", *map(str, words)],
+            cwd=folder,
+            env={**os.environ, "HAILSTORM_FAULT": fault, **(jvm.for_the_next() if jvm else {})},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=PATIENCE,
+            text=True,
+        )
+        assert done.returncode == (-signal.SIGKILL if fault else code), done.stdout
+        return done.stdout
+
+    return run
 
 
 def counts(ledger: Path, step: str = "counts", at: int | None = None) -> dict[str, Any]:
@@ -73,7 +81,9 @@ def words(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("point", ["during-erase:1", "during-erase:3", "after-erase"])
-def test_an_erasure_that_is_killed_says_so_and_is_finished_by_the_next(words: Path, point: str) -> None:
+def test_an_erasure_that_is_killed_says_so_and_is_finished_by_the_next(
+    hailstorm: Hailstorm, words: Path, point: str
+) -> None:
     erase = ("erase", words, "counts", "--key", "zora", "--yes")
     hailstorm(*erase, folder=words.parent, fault=point)
     assert problems(words) == ["an erasure from step 'counts' was not finished: do it again"], (
@@ -88,17 +98,13 @@ def test_an_erasure_that_is_killed_says_so_and_is_finished_by_the_next(words: Pa
 
 
 @pytest.mark.parametrize("form", ["monday.tar", "monday"])
-def test_an_export_that_is_killed_leaves_nothing_that_looks_like_one(words: Path, form: str) -> None:
+def test_an_export_that_is_killed_leaves_nothing_that_looks_like_one(
+    hailstorm: Hailstorm, words: Path, form: str
+) -> None:
     folder = words.parent
     hailstorm("snapshot", "export", words, "monday", form, folder=folder, fault="during-export")
     assert not problems(words)
-    refused = subprocess.run(
-        [sys.executable, "-m", "hailstorm", "snapshot", "import", form, "other"],
-        cwd=folder,
-        capture_output=True,
-        timeout=PATIENCE,
-    )
-    assert refused.returncode == 1
+    hailstorm("snapshot", "import", form, "other", folder=folder, code=1)
     assert not (folder / "other").exists()
     shutil.rmtree(folder / form, ignore_errors=True)
     hailstorm("snapshot", "export", words, "monday", form, folder=folder)
@@ -108,7 +114,9 @@ def test_an_export_that_is_killed_leaves_nothing_that_looks_like_one(words: Path
 
 
 @pytest.mark.parametrize("point", ["during-import:1", "during-import:3"])
-def test_an_import_that_is_killed_is_no_ledger_and_the_next_one_is(words: Path, point: str) -> None:
+def test_an_import_that_is_killed_is_no_ledger_and_the_next_one_is(
+    hailstorm: Hailstorm, words: Path, point: str
+) -> None:
     folder = words.parent
     export_snapshot(Ledger(words), "monday", folder / "monday.tar")
     hailstorm("snapshot", "import", "monday.tar", "other", folder=folder, fault=point)
@@ -119,7 +127,9 @@ def test_an_import_that_is_killed_is_no_ledger_and_the_next_one_is(words: Path, 
 
 
 @pytest.mark.parametrize(("point", "done"), [("before-commit", False), ("after-commit", True), ("after-release", True)])
-def test_a_release_that_is_killed_has_happened_or_not(words: Path, point: str, done: bool) -> None:
+def test_a_release_that_is_killed_has_happened_or_not(
+    hailstorm: Hailstorm, words: Path, point: str, done: bool
+) -> None:
     (words / "delta/counts/_delta_log").mkdir(parents=True)
     hailstorm("release", words, "--step", "counts", "--yes", folder=words.parent, fault=point)
     assert not problems(words)
@@ -160,7 +170,7 @@ RUN = ("run", "app.py", "--until", "caught-up", "--set", "max_tick_rows=3")
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory, jvm: WarmJvm) -> Path:
+def world(hailstorm: Hailstorm, tmp_path_factory: pytest.TempPathFactory, jvm: WarmJvm) -> Path:
     """Some ticks, then a second fold is added, then some more ticks. One record is a dead letter."""
     folder = tmp_path_factory.mktemp("history") / "world"
     folder.mkdir()
@@ -190,18 +200,26 @@ def left(folder: Path, step: str = "counts") -> dict[str, Any]:
     }
 
 
-REWIND = ("rewind", "app.py", "--to", "2", "--yes")
+CAUGHT_UP = ("run", "app.py", "--until", "caught-up")
 COMMANDS = {
-    "rewind": REWIND,
+    "rewind": ("rewind", "app.py", "--to", "2", "--yes"),
+    "rewind of steps": ("rewind", "app.py", "--to", "2", "--steps", "counts", "--yes"),
     "backfill": ("backfill", "app.py", "more"),
     "backfill from files": ("backfill", "app.py", "more", "--from-files", "old.jsonl"),
+    "backfill beside": (*RUN, "--backfill", "more"),
+    "recompute": (*CAUGHT_UP, "--recompute", "more"),
     "retry": ("errors", "app.py", "--retry"),
     "rename": RUN,
 }
+# The command is given once for each point, and dies there; then once more. Commits of a second run are counted, too:
+# 1 is its beginning, then come its ticks, and then the commit that takes its state over.
 CASES = [
     ("rewind", "before-commit:1"),
+    ("rewind of steps", "after-write:1 after-commit:2"),
     ("backfill", "after-commit:2"),
     ("backfill from files", "after-commit:2"),
+    ("backfill beside", "before-commit:2 after-commit:3"),
+    ("recompute", "after-commit:2 after-commit:1"),
     ("retry", "after-commit:1"),
     ("rename", "before-commit:1"),
 ]
@@ -214,27 +232,37 @@ LONG = [
 ]
 
 
+def begun(world: Path, folder: Path, name: str) -> Path:
+    """A copy of the world, as it is when the command is given."""
+    shutil.copytree(world, folder)
+    if name == "retry":
+        (folder / "fixed").touch()
+    if name == "backfill from files":
+        words = ("hail", "rain", "bad")
+        rows = [{"_partition": 0, "_offset": n, "_time": BEGIN.isoformat(), "word": w} for n, w in enumerate(words)]
+        (folder / "old.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        Log(folder / "lines").retain(records=3)
+    if name in ("backfill beside", "recompute"):  # that there are live ticks, too
+        Log(folder / "lines").append([{"word": word} for word in ("rain", "bad", "fog", "hail")])
+    if name == "rewind of steps":  # or all would be as before
+        (folder / "app.py").write_text(FIRST.replace("MORE", MORE).replace('{"word": line.word}', '{"word": "a"}'))
+    if name == "rename":
+        renamed = APP.replace("NAME", '"totals"').replace("OLD", '"counts"').replace("MORE", MORE)
+        (folder / "app.py").write_text(renamed)
+    return folder
+
+
 @pytest.mark.spark
 @pytest.mark.parametrize(("name", "point"), [*CASES, *(pytest.param(*case, marks=pytest.mark.soak) for case in LONG)])
 def test_a_command_that_is_killed_and_given_again_does_what_an_unbroken_one_does(
-    world: Path, tmp_path: Path, jvm: WarmJvm, name: str, point: str
+    hailstorm: Hailstorm, world: Path, tmp_path: Path, jvm: WarmJvm, name: str, point: str
 ) -> None:
     command = COMMANDS[name]
     step = "totals" if name == "rename" else "counts"
     results = []
-    for fault in ("", point):
-        folder = Path(shutil.copytree(world, tmp_path / f"world {fault[:6]}"))
-        if name == "retry":
-            (folder / "fixed").touch()
-        if name == "backfill from files":
-            words = ("hail", "rain", "bad")
-            rows = [{"_partition": 0, "_offset": n, "_time": BEGIN.isoformat(), "word": w} for n, w in enumerate(words)]
-            (folder / "old.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-            Log(folder / "lines").retain(records=3)
-        if name == "rename":
-            renamed = APP.replace("NAME", '"totals"').replace("OLD", '"counts"').replace("MORE", MORE)
-            (folder / "app.py").write_text(renamed)
-        if fault:
+    for faults in ([], point.split()):
+        folder = begun(world, tmp_path / f"world {len(faults)}", name)
+        for fault in faults:
             hailstorm(*command, folder=folder, fault=fault, jvm=jvm)
             assert not problems(folder / "ledger")
         hailstorm(*command, folder=folder, jvm=jvm)

@@ -34,7 +34,15 @@ def far_world(tmp_path_factory: pytest.TempPathFactory, jvm: WarmJvm, s3_server:
         world.close()
 
 
-@pytest.mark.parametrize("point", ["before-commit:3", "after-commit:2", "during-delivery:2", "during-compaction"])
+@pytest.mark.parametrize(
+    "point",
+    [
+        "before-commit:3",
+        pytest.param("after-commit:2", marks=pytest.mark.soak),
+        "during-delivery:2",
+        "during-compaction",
+    ],
+)
 def test_a_kill_at_a_fault_point_loses_and_doubles_nothing(far_world: World, point: str) -> None:
     with far_world.feeding():
         far_world.killed_itself(far_world.start(fault=point))

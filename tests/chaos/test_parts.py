@@ -1,4 +1,4 @@
-"""Parts of a run die: its JVM, its Python workers, the driver from under its JVM. The next run has a warm one."""
+"""Parts of a run die: its JVM, its Python workers, the driver from under its JVM. The last run has a warm one."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ import signal
 
 import pytest
 
-from tests.chaos.conftest import MakeWorld
 from tests.chaos.judge import judge, judge_the_end
 from tests.chaos.world import Driver, World, wait_for
-from tests.jvm import WarmJvm
 
 pytestmark = [pytest.mark.chaos, pytest.mark.spark]
 
@@ -22,23 +20,23 @@ def part(world: World, driver: Driver, word: str) -> int:
     return max(found)
 
 
-def test_when_the_driver_is_killed_its_jvm_and_its_workers_end_by_themselves(
-    new_world: MakeWorld, jvm: WarmJvm
-) -> None:
-    world = new_world(seed=41)
+@pytest.fixture
+def world(old_world: World, monkeypatch: pytest.MonkeyPatch) -> World:
+    """The world that lives through all of this; drivers in it have JVMs of their own."""
+    monkeypatch.setattr(old_world, "jvm", None)
+    return old_world
+
+
+def test_when_the_driver_is_killed_its_jvm_and_its_workers_end_by_themselves(world: World) -> None:
     with world.feeding():
         driver = world.start()
         world.wait_for_commits(driver, 3)
         world.kill(driver)
         judge(world)
         wait_for(lambda: not world.processes(), "JVM and workers to end")
-    world.jvm = jvm
-    world.run()
-    judge_the_end(world)
 
 
-def test_when_workers_are_killed_the_tick_is_tried_again(new_world: MakeWorld, jvm: WarmJvm) -> None:
-    world = new_world(seed=42)
+def test_when_workers_are_killed_the_tick_is_tried_again(world: World) -> None:
     with world.feeding():
         driver = world.start()
         for _ in range(3):
@@ -49,13 +47,9 @@ def test_when_workers_are_killed_the_tick_is_tried_again(new_world: MakeWorld, j
         driver.send_signal(signal.SIGTERM)
         world.ended(driver, code=0)
     judge(world)
-    world.jvm = jvm
-    world.run()
-    judge_the_end(world)
 
 
-def test_when_its_jvm_is_killed_the_driver_says_so_and_the_next_run_goes_on(new_world: MakeWorld, jvm: WarmJvm) -> None:
-    world = new_world(seed=43)
+def test_when_its_jvm_is_killed_the_driver_says_so(world: World) -> None:
     with world.feeding():
         driver = world.start()
         world.wait_for_commits(driver, 3)
@@ -65,6 +59,8 @@ def test_when_its_jvm_is_killed_the_driver_says_so_and_the_next_run_goes_on(new_
     assert "HS-RUN-012" in said
     assert "Traceback" not in said, said
     judge(world)
-    world.jvm = jvm
-    world.run()
-    judge_the_end(world)
+
+
+def test_after_all_of_that_a_run_goes_on_and_delivers_everything(old_world: World) -> None:
+    old_world.run()
+    judge_the_end(old_world)

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from tests.chaos.conftest import MakeWorld
-from tests.chaos.judge import judge_the_end
+from tests.chaos.judge import judge, judge_the_end
 from tests.chaos.world import Driver, World, wait_for
 from tests.jvm import WarmJvm
 
@@ -71,6 +71,4 @@ def test_a_standby_that_is_stopped_while_it_waits_has_done_nothing(
     world.wait_for_commits(first, 0)
     first.send_signal(signal.SIGTERM)
     world.ended(first, code=0)
-    world.jvm = jvm
-    world.run()
-    judge_the_end(world)
+    judge(world)

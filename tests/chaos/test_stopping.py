@@ -24,19 +24,16 @@ def everything_committed_is_delivered(world: World) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_in_the_middle_of_ticks_ends_the_run_well(new_world: MakeWorld, jvm: WarmJvm, number: int) -> None:
-    world = new_world(seed=31, jvm=jvm)
-    with world.feeding():
-        driver = world.start()
-        world.wait_for_commits(driver, 4)
-        time.sleep(world.chance.uniform(0, 0.5))
+def test_a_signal_in_the_middle_of_ticks_ends_the_run_well(old_world: World, number: int) -> None:
+    with old_world.feeding():
+        driver = old_world.start()
+        old_world.wait_for_commits(driver, 4)
+        time.sleep(old_world.chance.uniform(0, 0.5))
         driver.send_signal(number)
-        said = world.ended(driver, code=0)
+        said = old_world.ended(driver, code=0)
     assert "Stopped at commit" in said
-    assert not (world.ledger / "lease.json").exists()
-    everything_committed_is_delivered(world)
-    world.run()
-    judge_the_end(world)
+    assert not (old_world.ledger / "lease.json").exists()
+    everything_committed_is_delivered(old_world)
 
 
 def test_a_signal_to_an_idle_run_ends_it_well(new_world: MakeWorld, jvm: WarmJvm) -> None:
@@ -50,19 +47,16 @@ def test_a_signal_to_an_idle_run_ends_it_well(new_world: MakeWorld, jvm: WarmJvm
     judge_the_end(world)
 
 
-def test_a_second_signal_ends_the_run_at_once_and_loses_nothing(new_world: MakeWorld, jvm: WarmJvm) -> None:
-    world = new_world(seed=33, jvm=jvm)
-    with world.feeding():
-        driver = world.start()
-        world.wait_for_commits(driver, 3)
+def test_a_second_signal_ends_the_run_at_once_and_loses_nothing(old_world: World) -> None:
+    with old_world.feeding():
+        driver = old_world.start()
+        old_world.wait_for_commits(driver, 3)
         driver.send_signal(signal.SIGINT)
         time.sleep(0.05)
         driver.send_signal(signal.SIGINT)
-        said = world.ended(driver, code=130)
+        said = old_world.ended(driver, code=130)
     assert "Traceback" not in said
-    judge(world)
-    world.run()
-    judge_the_end(world)
+    judge(old_world)
 
 
 def test_control_c_in_a_terminal_reaches_all_processes_and_ends_the_run_well(new_world: MakeWorld) -> None:
@@ -76,18 +70,15 @@ def test_control_c_in_a_terminal_reaches_all_processes_and_ends_the_run_well(new
     everything_committed_is_delivered(world)
 
 
-def test_a_signal_while_spark_starts_ends_the_run_well(new_world: MakeWorld, jvm: WarmJvm) -> None:
-    world = new_world(seed=36)  # with a JVM of its own, which takes seconds to start
-    world.feed(50)
-    driver = world.start()
-    wait_for(lambda: "starting Spark" in world.said(driver), "the run to start Spark")
+def test_a_signal_while_spark_starts_ends_the_run_well(old_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(old_world, "jvm", None)  # one of its own takes seconds to start
+    driver = old_world.start()
+    wait_for(lambda: "starting Spark" in old_world.said(driver), "the run to start Spark")
     time.sleep(0.5)
     driver.send_signal(signal.SIGTERM)
-    said = world.ended(driver, code=0)
+    said = old_world.ended(driver, code=0)
     assert "Traceback" not in said, said
-    world.jvm = jvm
-    world.run()
-    judge_the_end(world)
+    judge(old_world)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -102,5 +93,9 @@ def test_a_signal_before_the_first_commit_ends_the_run_without_a_traceback(
     os.kill(driver.pid, signal.SIGCONT)
     said = world.ended(driver, code=0)
     assert "Traceback" not in said
-    world.run()
-    judge_the_end(world)
+    judge(world)
+
+
+def test_after_all_those_signals_a_run_catches_up_and_delivers_everything(old_world: World) -> None:
+    old_world.run()
+    judge_the_end(old_world)

@@ -21,20 +21,21 @@ pytestmark = [pytest.mark.chaos, pytest.mark.spark]
 
 KILLS = (
     ("resident", "before-commit:4"),  # what has fired in the third tick is not committed
-    ("resident", "after-write:3"),
-    ("prepared", "before-commit:3"),
     ("prepared", "after-commit:2"),
     ("planned", "after-write:2"),  # of several tasks, each with its part of what has fired
-    ("planned", "before-commit:2"),
     ("resident", "during-delivery:2"),
 )
+MORE = (("resident", "after-write:3"), ("prepared", "before-commit:3"), ("planned", "before-commit:2"))
 
 
-def test_what_waits_for_time_comes_out_once_whenever_the_driver_is_killed(new_world: MakeWorld, jvm: WarmJvm) -> None:
+@pytest.mark.parametrize("kills", [KILLS, pytest.param(MORE, marks=pytest.mark.soak)], ids=["kills", "more kills"])
+def test_what_waits_for_time_comes_out_once_whenever_the_driver_is_killed(
+    new_world: MakeWorld, jvm: WarmJvm, kills: tuple[tuple[str, str], ...]
+) -> None:
     world = new_world(seed=61, jvm=jvm)
     shutil.copy(Path(__file__).with_name("app_of_time.py"), world.folder / "app.py")
     with world.feeding():
-        for way, point in KILLS:
+        for way, point in kills:
             world.killed_itself(world.start("--set", f"ways={way}", fault=point))
     world.run()
     some = delivered(world)

@@ -13,7 +13,8 @@ import time
 import pytest
 
 from tests.chaos.conftest import MakeWorld
-from tests.chaos.judge import judge_the_end
+from tests.chaos.judge import judge, judge_the_end
+from tests.chaos.world import World
 from tests.jvm import WarmJvm
 
 pytestmark = [pytest.mark.chaos, pytest.mark.spark]
@@ -23,25 +24,23 @@ pytestmark = [pytest.mark.chaos, pytest.mark.spark]
     "point", ["before-commit:4", "during-delivery:6", pytest.param("during-compaction", marks=pytest.mark.soak)]
 )
 def test_a_driver_that_wakes_up_after_another_took_over_is_fenced(
-    new_world: MakeWorld, jvm: WarmJvm, other_jvm: WarmJvm, point: str
+    old_world: World, other_jvm: WarmJvm, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
-    world = new_world(seed=21, jvm=jvm)
-    with world.feeding():
-        first = world.start(fault=point, pause=True)
-        world.wait_until_paused(first)
-        (world.ledger / "lease.json").unlink()
-        world.jvm = other_jvm
-        second = world.start()
-        world.wait_for_commits(second, 3)
+    with old_world.feeding():
+        first = old_world.start(fault=point, pause=True)
+        old_world.wait_until_paused(first)
+        (old_world.ledger / "lease.json").unlink()
+        monkeypatch.setattr(old_world, "jvm", other_jvm)
+        second = old_world.start()
+        old_world.wait_for_commits(second, 3)
         os.kill(first.pid, signal.SIGCONT)
-        said = world.ended(first, code=1)
+        said = old_world.ended(first, code=1)
         assert "HS-LED-008" in said
         assert "Traceback" not in said
-        world.wait_for_commits(second, 2)
+        old_world.wait_for_commits(second, 2)
     second.send_signal(signal.SIGTERM)
-    world.ended(second, code=0)
-    world.run()
-    judge_the_end(world)
+    old_world.ended(second, code=0)
+    judge(old_world)
 
 
 def test_a_second_driver_is_told_at_once_who_has_the_ledger(new_world: MakeWorld, jvm: WarmJvm) -> None:
@@ -59,18 +58,16 @@ def test_a_second_driver_is_told_at_once_who_has_the_ledger(new_world: MakeWorld
     world.wait_for_commits(first, 1)
     first.send_signal(signal.SIGTERM)
     world.ended(first, code=0)
-    world.jvm = jvm
-    world.run()
-    judge_the_end(world)
+    judge(world)
 
 
-def test_the_lease_of_a_dead_driver_hinders_nobody(new_world: MakeWorld, jvm: WarmJvm) -> None:
-    world = new_world(seed=23, jvm=jvm)
-    world.feed(100)
-    world.killed_itself(world.start(fault="after-commit:2"))
-    assert (world.ledger / "lease.json").exists()
+def test_the_lease_of_a_dead_driver_hinders_nobody(old_world: World) -> None:
+    """And after all that was done to this world, a run catches up and delivers everything."""
+    old_world.feed(300)
+    old_world.killed_itself(old_world.start(fault="after-commit:2"))
+    assert (old_world.ledger / "lease.json").exists()
     began = time.monotonic()
-    world.run()
-    assert "HS-LED" not in world.said(world.drivers[-1])
+    old_world.run()
+    assert "HS-LED" not in old_world.said(old_world.drivers[-1])
     assert time.monotonic() - began < 200
-    judge_the_end(world)
+    judge_the_end(old_world)

@@ -27,6 +27,7 @@ from hailstorm.ledger.pins import Snapshot
 from hailstorm.ledger.reader import open_ledger
 from hailstorm.ledger.runs import run_name
 from tests.chaos.vacuum_process import KEYS, LETTER_EVERY, SINKS, SPOUT, STEP
+from tests.forks import Forks
 
 pytestmark = pytest.mark.chaos
 
@@ -37,8 +38,8 @@ POINTS = ("during-packing", "during-vacuum", "during-deletion", "during-compacti
 class Place:
     """The ledger, what holds on to it, and the processes that are killed on it."""
 
-    def __init__(self, root: Path) -> None:
-        self.root, self.chance = root, random.Random(5)
+    def __init__(self, root: Path, forks: Forks) -> None:
+        self.root, self.forks, self.chance = root, forks, random.Random(5)
         self.cursors = dict.fromkeys(SINKS, 0)
         self.delivered = dict.fromkeys(SINKS, 0)  # ticks
         self.run(20)
@@ -48,14 +49,14 @@ class Place:
         self.ledger.store.put("snapshots/old.json", msgspec.json.encode(Snapshot(self.snapshot)))
 
     def run(self, ticks: int, fault: str = "") -> int:
-        process = self.start(ticks, fault)
+        process = self.start(ticks, fault, self.forks.python)
         said = process.communicate(timeout=120)[0]
         assert process.returncode in (0, -signal.SIGKILL), said.decode()
         return process.returncode
 
-    def start(self, ticks: int, fault: str = "") -> subprocess.Popen[bytes]:
+    def start(self, ticks: int, fault: str = "", python: str = sys.executable) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            [sys.executable, str(SCRIPT), str(self.root), str(ticks)],
+            [python, str(SCRIPT), str(self.root), str(ticks)],
             env={**os.environ, "HAILSTORM_FAULT": fault},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -109,8 +110,8 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    made = Place(tmp_path_factory.mktemp("vacuum") / "ledger")
+def place(tmp_path_factory: pytest.TempPathFactory, forks: Forks) -> Iterator[Place]:
+    made = Place(tmp_path_factory.mktemp("vacuum") / "ledger", forks)
     with ExitStack() as held:
         held.enter_context(made.ledger.pinned(made.pinned))
         yield made

@@ -19,14 +19,16 @@ from pathlib import Path
 from hailstorm.ledger.stores import open_store
 from hailstorm.spouts import Log
 from tests.chaos.oracle import some_records
+from tests.forks import Forked
 from tests.jvm import QUICK, WarmJvm
 
 HERE = Path(__file__).parent
 OPTIONS = ("--master", "local[2]", "--conf", "spark.driver.memory=512m", "--conf", "spark.sql.shuffle.partitions=2")
 PATIENCE = 240.0  # seconds for anything: the machine may be busy with other work
 AHEAD = 400  # records that clients are ahead of the driver: five ticks
+NEAR, FAR = 0.03, 0.3  # seconds between two looks at a ledger in a folder, and in a store
 
-Driver = subprocess.Popen[bytes]
+Driver = subprocess.Popen[bytes] | Forked
 
 
 class World:
@@ -38,11 +40,12 @@ class World:
         ledger: str | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """With a `jvm` every driver uses that one; without, each starts its own. A `ledger` elsewhere is found with
-        what the environment says, by drivers and by their workers."""
+        """With a `jvm` every driver is a fork that uses that one; without, each is a fresh process that starts its own.
+        A `ledger` elsewhere is found with what the environment says, by drivers and by their workers."""
         self.folder, self.chance, self.jvm = folder, random.Random(seed), jvm
         self.ledger = folder / "ledger"
         self.address, self.environment = ledger or str(self.ledger), dict(environment or {})
+        self._every = FAR if ledger else NEAR
         self.store = open_store(self.address)
         self.log = Log(folder / "events", partitions=2)
         self.log.create()
@@ -68,7 +71,7 @@ class World:
         stop = threading.Event()
 
         def append() -> None:
-            while not stop.wait(0.05):
+            while not stop.wait(self._every):
                 if len(self.records) - self.committed() < AHEAD:
                     self.feed(self.chance.randint(1, 60))
 
@@ -89,16 +92,25 @@ class World:
         marks = {"HAILSTORM_FAULT": fault, "HAILSTORM_CHAOS": mark, "HAILSTORM_PAUSE": "yes" if pause else ""}
         quick = QUICK if self.jvm is None else self.jvm.for_the_next()
         environment = {**os.environ, **marks, **quick, **self.environment}
-        script = [sys.executable, str(HERE / "driver_process.py")]
-        command = [*script, "run", "app.py", "--ledger", self.address, "--until", until, *OPTIONS, *options]
+        command = [str(HERE / "driver_process.py"), "run", "app.py"]
+        command += ["--ledger", self.address, "--until", until, *OPTIONS, *options]
         for name, value in self.environment.items():
             command += ["--conf", f"spark.executorEnv.{name}={value}"]
         with self._output(len(self.drivers)).open("wb") as output:
-            process = subprocess.Popen(
-                command, cwd=self.folder, env=environment, stdout=output, stderr=output, start_new_session=True
-            )
-        self.drivers.append(process)
-        return process
+            self.drivers.append(self._process(command, environment, output.fileno()))
+        return self.drivers[-1]
+
+    def _process(self, command: list[str], environment: dict[str, str], output: int) -> Driver:
+        if self.jvm is not None:
+            return self.jvm.forks.start(*command, folder=self.folder, environment=environment, output=output)
+        return subprocess.Popen(
+            [sys.executable, *command],
+            cwd=self.folder,
+            env=environment,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
 
     def run(self) -> None:
         """Run to the end of what was fed, undisturbed."""
@@ -160,7 +172,8 @@ class World:
 
     def wait_for_commits(self, process: Driver, more: int) -> None:
         wanted = self.commits() + more
-        wait_for(lambda: self.commits() >= wanted or process.poll() is not None, f"{more} more commits")
+        came = f"{more} more commits"
+        wait_for(lambda: self.commits() >= wanted or process.poll() is not None, came, self._every)
         assert process.poll() is None, self.said(process)
 
     def wait_until_paused(self, process: Driver) -> None:
@@ -174,8 +187,9 @@ class World:
         return self.folder / f"driver-{number}.txt"
 
 
-def wait_for(condition: Callable[[], bool], what: str) -> None:
+def wait_for(condition: Callable[[], bool], what: str, every: float = NEAR) -> None:
+    """Look `every` so many seconds: to look at a store takes the time of the server that others wait for."""
     deadline = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline, f"waited {PATIENCE} s for {what}"
-        time.sleep(0.02)
+        time.sleep(every)

@@ -27,7 +27,9 @@ class Topics:
     @staticmethod
     def of(server: KafkaServer) -> Topics:
         settings: dict[str, Any] = {"bootstrap.servers": server.servers, "log_level": 2}
-        return Topics(server, AdminClient(settings), Producer({**settings, "linger.ms": 0}))
+        # One request at a time: what has to be sent again is not overtaken.
+        producer = Producer({**settings, "linger.ms": 0, "max.in.flight.requests.per.connection": 1})
+        return Topics(server, AdminClient(settings), producer)
 
     def new(self, prefix: str = "topic", partitions: int = 1, **config: str) -> str:
         name = f"{prefix}-{next(_numbers)}"
@@ -89,8 +91,9 @@ class Topics:
         for future in self.admin.delete_records([TopicPartition(topic, partition, offset)]).values():
             future.result(30)
 
-    def read(self, topic: str, partitions: int = 1, settled: bool = True) -> list[Message]:
-        """What a `read_committed` consumer sees, partition by partition: when all transactions have ended, or now."""
+    def read(self, topic: str, partitions: int = 1, settled: bool = True, start: int = 0) -> list[Message]:
+        """What a `read_committed` consumer sees, partition by partition, from an offset on: when all transactions have
+        ended, or now."""
         consumer = Consumer(
             {
                 "bootstrap.servers": self.server.servers,
@@ -98,6 +101,7 @@ class Topics:
                 "log_level": 2,
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
+                "fetch.wait.max.ms": 10,  # a broker that has no more waits so long before it says that this is the end
                 "isolation.level": "read_committed",
             }
         )
@@ -106,7 +110,7 @@ class Topics:
             # The end of a transaction is marked a moment after its producer was told that it has ended.
             if settled:
                 self.settle(topic, partition)
-            consumer.assign([TopicPartition(topic, partition, 0)])
+            consumer.assign([TopicPartition(topic, partition, start)])
             deadline = time.monotonic() + 30
             while time.monotonic() < deadline:
                 message = consumer.poll(1.0)
@@ -117,6 +121,11 @@ class Topics:
                     found.append(message)
         consumer.close()
         return found
+
+    def end(self, topic: str, partition: int = 0) -> int:
+        """The offset that the next record gets."""
+        place = TopicPartition(topic, partition)
+        return int(self.admin.list_offsets({place: OffsetSpec.latest()})[place].result(30).offset)
 
     def group_offsets(self, group: str) -> Mapping[tuple[str, int], int]:
         from confluent_kafka import ConsumerGroupTopicPartitions

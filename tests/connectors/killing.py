@@ -19,7 +19,7 @@ def run_app(app: Path, secrets: Mapping[str, str], jvm: WarmJvm, fault: str = ""
     own = [word for name, value in secrets.items() for word in ("--conf", f"spark.executorEnv.{name}={value}")]
     environment = {"PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path]), "HAILSTORM_FAULT": fault}
     done = subprocess.run(
-        [sys.executable, "-m", "hailstorm", "run", app.name, "--until", "caught-up", "--master", "local[2]", *own],
+        [jvm.forks.python, "-m", "hailstorm", "run", app.name, "--until", "caught-up", "--master", "local[2]", *own],
         cwd=app.parent,
         env={**os.environ, **jvm.for_the_next(), **environment, **secrets},
         capture_output=True,

@@ -28,6 +28,7 @@ from hailstorm import faults
 from hailstorm.columns import KIND, OLD
 from hailstorm.errors import SinkError
 from hailstorm.sinks.sink import Cursor, Delivery, Parcel, Sink
+from tests.forks import Forks
 
 Change = tuple[str, str | None, int | None]  # kind, word, n
 Json = dict[str, Any]
@@ -335,20 +336,22 @@ class SinkContract:
 
     @pytest.mark.chaos
     @pytest.mark.parametrize("kill_at", [1, 3])
-    def test_kill_9_in_the_middle_of_a_delivery_doubles_and_loses_nothing(self, harness: Harness, kill_at: int) -> None:
+    def test_kill_9_in_the_middle_of_a_delivery_doubles_and_loses_nothing(
+        self, harness: Harness, kill_at: int, forks: Forks
+    ) -> None:
         sink = harness.make("board")
         if not sink.keeps_cursor:
             pytest.skip("has no transaction")
         commits, oracle = random_commits(seed=kill_at, count=5)
         killed = subprocess.run(
-            [sys.executable, "-c", KILLED],
+            [forks.python, "-c", KILLED],
             input=pickle.dumps((sink, counts_delivery(), commits)),
             env={
                 **os.environ,
                 "PYTHONPATH": os.pathsep.join(sys.path),
                 "HAILSTORM_FAULT": f"during-delivery:{kill_at}",
             },
-            timeout=60,
+            timeout=240,  # the first one waits until all is loaded that others are forked with
             check=False,
         )
         assert killed.returncode == -signal.SIGKILL

@@ -1,4 +1,5 @@
-"""How many faults the tests made real servers and their clients suffer. The end of a test run prints it.
+"""How many faults the tests made real servers, their clients and clusters suffer, and how long a run that was hurt took
+to its next commit. The end of a test run prints both.
 
 Counted where a fault is made: by the servers, the proxy, and the processes that are killed.
 """
@@ -8,14 +9,20 @@ from __future__ import annotations
 from collections import Counter
 
 FAULTS: Counter[str] = Counter()
+WAITS: dict[str, float] = {}  # kind -> seconds, the longest of its kind
 
 
 def suffered(kind: str, times: int = 1) -> None:
     FAULTS[kind] += times
 
 
+def went_on(kind: str, seconds: float) -> None:
+    WAITS[kind] = max(seconds, WAITS.get(kind, 0.0))
+
+
 KINDS = ("killed before", "killed during", "killed after", "killed at random", "connection cut", "zombie")
 FEWEST = 30
+CLUSTER = "cluster: "
 
 
 def missing() -> list[str]:
@@ -26,4 +33,6 @@ def missing() -> list[str]:
 
 def summary() -> str:
     parts = ", ".join(f"{kind} {times}" for kind, times in sorted(FAULTS.items()))
-    return f"{FAULTS.total()} faults against real servers: {parts}"
+    waits = ", ".join(f"{kind} {seconds:.1f} s" for kind, seconds in WAITS.items())
+    lines = [f"{FAULTS.total()} faults against real servers: {parts}", f"from a fault to the next commit: {waits}"]
+    return "\n".join(lines if waits else lines[:1])

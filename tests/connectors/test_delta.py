@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +63,8 @@ def test_a_commit_is_one_version_with_the_cursor_in_it(tmp_path: Path) -> None:
     # Version 0 makes the table, and version 1 says whose it is.
     lines = (tmp_path / "counts/_delta_log/00000000000000000002.json").read_text().splitlines()
     actions = [json.loads(line) for line in lines]
-    (transaction,) = [action["txn"] for action in actions if "txn" in action]
-    assert (transaction["appId"], transaction["version"]) == ("hailstorm/trending/board/ledger", 7)
+    transactions = {action["txn"]["appId"]: action["txn"]["version"] for action in actions if "txn" in action}
+    assert transactions == {"hailstorm/trending/board/ledger": 7, "hailstorm/trending/board/ledger/rows": 1}
     assert any("add" in action for action in actions)
 
 
@@ -101,6 +101,38 @@ def test_the_cursor_outlives_a_checkpoint_of_the_log(tmp_path: Path) -> None:
     sink.deliver(Parcel.of(3, stream(("rain", 3))))
     sink.close()
     assert rows_of(tmp_path / "words") == [("rain", 1), ("rain", 2), ("rain", 3)]
+
+
+def test_a_table_that_lost_its_rows_and_not_its_cursor_is_noticed(tmp_path: Path) -> None:
+    sink, rows = Delta(tmp_path / "counts"), changes(("insert", "rain", 1), ("insert", "hail", 2))
+    sink.open(counts_delivery())
+    sink.deliver(Parcel.of(1, rows))
+    sink.close()
+    DeltaTable(tmp_path / "counts").delete()
+    with pytest.raises(SinkError, match="is empty, and its cursor says that sink 'board' was delivered to it") as error:
+        sink.open(counts_delivery())
+    assert error.value.code == "HS-SNK-063"
+    assert "hailstorm resend" in error.value.hint
+    sink.open(replace(counts_delivery(), takes_over=True))
+    sink.deliver(Parcel.of(2, rows, whole=True))
+    sink.deliver(Parcel.of(3, changes(("update", "rain", 2), ("delete", "hail", None))))
+    sink.close()
+    sink.open(counts_delivery())
+    sink.deliver(Parcel.of(4, changes(("delete", "rain", None))))
+    sink.close()
+    sink.open(counts_delivery())  # a table that is empty by itself has lost nothing
+    sink.close()
+    assert rows_of(tmp_path / "counts") == []
+
+
+def test_a_table_that_went_back_to_before_its_first_rows_is_noticed(tmp_path: Path) -> None:
+    sink = Delta(tmp_path / "counts")
+    sink.open(counts_delivery())
+    sink.deliver(Parcel.of(1, changes(("insert", "rain", 1))))
+    sink.close()
+    DeltaTable(tmp_path / "counts").restore(1)
+    with pytest.raises(SinkError, match="HS-SNK-063"):
+        sink.open(counts_delivery())
 
 
 def test_a_table_with_other_columns_is_refused(tmp_path: Path) -> None:

@@ -107,19 +107,70 @@ def test_a_large_file_goes_in_parts_and_comes_back_in_parts(store: ObjectStore, 
     assert store.get("state/large.parquet") == data
 
 
-@pytest.mark.parametrize("kind", ["503", "cut", "lost", "503 after", "late"])
+@pytest.mark.parametrize("kind", ["503", "cut", "lost", "503 after", "late", "half"])
 def test_what_fails_in_passing_is_asked_again(store: ObjectStore, proxy: UnkindProxy, kind: str) -> None:
     for method, act in (
         ("PUT", lambda: store.put("a/b", b"x")),
         ("PUT", lambda: store.write("a/c", lambda sink: sink.write(b"y"))),
         ("GET", lambda: store.get("a/b")),
+        ("GET", lambda: store.open("a/b", whole=True)),
+        ("GET", lambda: store.read_range("a/b", 0, 1)),
         ("GET", lambda: store.list("a")),
+        ("GET", lambda: list(store.files("a"))),
+        ("GET", lambda: store.get("not there")),
         ("HEAD", lambda: store.size("a/b")),
         ("DELETE", lambda: store.delete("a/c")),
     ):
         once(proxy, kind, method, times=1 if kind == "late" else 2)
         act()
     assert (store.get("a/b"), store.list("a")) == (b"x", ["b"])
+
+
+def test_a_listing_that_breaks_off_is_whole_all_the_same(
+    store: ObjectStore, proxy: UnkindProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server's own pages are of a thousand files; here they are of ten."""
+    names = [f"state/{number:03d}" for number in range(35)]
+    for name in names:
+        store.put(name, b"x")
+    obstore = pytest.importorskip("obstore")
+    pages = obstore.list
+    monkeypatch.setattr(obstore, "list", lambda *words, **options: _breaking(pages(*words, chunk_size=10, **options)))
+    assert [file.name for file in store.files("state")] == names
+    assert store.sizes(names) == dict.fromkeys(names, 1)
+
+
+def _breaking(pages: Iterator[object]) -> Iterator[object]:
+    """Two pages, and then no more of them."""
+    yield next(pages)
+    yield from itertools.islice(pages, 1)
+    if next(pages, None) is not None:
+        raise pytest.importorskip("obstore").exceptions.GenericError("error decoding response body")
+
+
+@pytest.mark.parametrize("kind", ["503", "cut", "lost", "503 after", "half"])
+def test_a_large_file_is_there_also_when_the_last_answer_to_it_was_lost(
+    store: ObjectStore, proxy: UnkindProxy, kind: str
+) -> None:
+    left = [kind]
+    proxy.fault = lambda verb, path: left.pop() if left and verb == "POST" and "uploadId=" in path else None
+    data = bytes(12 << 20)
+    assert store.write("state/large.parquet", lambda sink: sink.write(data)) == len(data)
+    assert not left and store.size("state/large.parquet") == len(data)
+
+
+def test_a_server_that_says_nothing_is_asked_again(
+    address: str, proxy: UnkindProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_SILENT", 0.3)
+    store = ObjectStore.at(address)
+    for act in (lambda: store.put("a/b", b"x"), lambda: store.put_if_absent("a/c", b"y"), lambda: store.get("a/b")):
+        proxy.seen.clear()
+        proxy.fault = lambda verb, path: "silent" if len(proxy.seen) < 2 else None
+        act()
+        assert len(proxy.seen) >= 2, "not only because it was cut off in the end"
+    proxy.fault = lambda verb, path: None
+    assert (store.get("a/b"), store.get("a/c")) == (b"x", b"y")
 
 
 @pytest.mark.parametrize("kind", ["503", "cut", "lost", "503 after"])

@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 
+import hailstorm as hs
 from hailstorm.columns import KIND
 from hailstorm.errors import SinkError, TransientSinkError
 from hailstorm.sinks import redis
 from hailstorm.sinks.redis import Form, Redis
 from hailstorm.sinks.sink import Delivery, Parcel
+from hailstorm.testing import Driver
 from tests.connectors.delivering import Outgoing, board
 from tests.connectors.servers.kafka import free_ports
 from tests.connectors.servers.proxy import Proxy
@@ -113,8 +116,58 @@ def test_a_row_is_a_hash_under_its_key(server: RedisServer) -> None:
     with server.client() as connection:
         assert connection.hgetall("counts:rain") == {b"word": b"rain"}, "a field that became null is gone"
         assert connection.hgetall("counts:a%3Ab%25") == {b"word": b"a:b%", b"n": b"2"}
-        assert json.loads(connection.get("hailstorm:cursor:trending/board")) == {"ledger": "ledger", "commit": 2}
+        stored = json.loads(connection.get("hailstorm:cursor:trending/board"))
+        assert stored == {"ledger": "ledger", "commit": 2, "rows": 2}
     sink.close()
+
+
+@pytest.mark.parametrize("form", ["hash", "json"])
+def test_a_table_that_lost_its_rows_and_not_its_cursor_is_noticed(server: RedisServer, form: Form) -> None:
+    """Somebody has deleted them, or the server has evicted them."""
+    sink, rows = Redis(server.url, "counts", form), changes(("insert", "rain", 1), ("insert", "hail", 2))
+    sink.open(counts_delivery())
+    sink.deliver(Parcel.of(1, rows))
+    sink.close()
+    with server.client() as connection:
+        connection.delete("counts:hail")
+    sink.open(counts_delivery())  # what is left may be all that there is
+    sink.close()
+    with server.client() as connection:
+        connection.delete("counts:rain")
+    error = error_of(lambda: sink.open(counts_delivery()))
+    assert error.code == "HS-SNK-063"
+    assert "the table at 'counts' is empty" in error.what
+    assert "hailstorm resend" in error.hint
+    sink.open(replace(counts_delivery(), takes_over=True))
+    sink.deliver(Parcel.of(2, rows, whole=True))
+    sink.close()
+    sink.open(counts_delivery())
+    sink.deliver(Parcel.of(3, changes(("delete", "rain", None), ("delete", "hail", None))))
+    sink.close()
+    sink.open(counts_delivery())  # a table that is empty by itself has lost nothing
+    sink.close()
+
+
+def test_a_server_that_was_flushed_is_a_new_target_and_gets_the_whole_table(
+    server: RedisServer, spark: SparkSession
+) -> None:
+    """Rows and cursor are in one place, and are lost together."""
+    storm = hs.Topology("trending")
+    words = storm.spout("words", hs.Log("x"), schema="word STRING")
+    words.fold("counts", by="word", n=hs.count()).sink("board", Redis(server.url, "counts"))
+    with Driver(storm, spark, deliver=True) as driver:
+        driver.feed("words", [{"word": "rain"}, {"word": "hail"}])
+        driver.advance()
+        driver.stop()
+        with server.client() as connection:
+            connection.flushall()
+        driver.restart()
+        driver.feed("words", [{"word": "rain"}])
+        driver.advance()
+        assert not driver.stop().undelivered
+    with server.client() as connection:
+        found = {name: connection.hget(name, "n") for name in connection.keys("counts:*")}
+    assert found == {b"counts:rain": b"2", b"counts:hail": b"1"}
 
 
 def test_different_keys_of_several_columns_have_different_names(server: RedisServer) -> None:

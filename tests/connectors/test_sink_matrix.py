@@ -1,7 +1,7 @@
 """Every sink times every type: what arrives is what was sent, or a dead letter that the documentation names.
 
-What is sent and checked is in matrix/matrix.py. Kafka gets all types in one row only: a topic and a transactional
-producer for each would take minutes.
+What is sent and checked is in matrix/matrix.py. Kafka gets each type alone through one producer and one topic for all:
+one of each for each would take minutes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pytest
 
 from tests.connectors.kafka_topics import Topics
 from tests.connectors.matrix import targets
-from tests.connectors.matrix.matrix import SinkMatrix, WideMatrix
+from tests.connectors.matrix.matrix import SinkMatrix, TypeMatrix, WideMatrix
 from tests.connectors.matrix.targets import Target
 from tests.connectors.servers.postgres import PostgresServer
 from tests.connectors.servers.receiver import Receiver
@@ -104,3 +104,12 @@ class TestKafka(WideMatrix):
     @classmethod
     def target(cls, topics: Topics) -> Target:
         return targets.KafkaTarget(topics)
+
+
+class TestKafkaTypes(TypeMatrix):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def target(cls, topics: Topics) -> Iterator[Target]:
+        target = targets.OneProducerTarget(topics)
+        yield target
+        target.close()

@@ -17,12 +17,22 @@ import pytest
 from rich.console import Console as Terminal
 
 from hailstorm.columns import KIND
+from hailstorm.errors import SinkError
 from hailstorm.sinks.call import Call, Row
 from hailstorm.sinks.console import Console
 from hailstorm.sinks.duckdb import DuckDB
 from hailstorm.sinks.parquet import Parquet
+from hailstorm.sinks.sink import Parcel
 from hailstorm.sinks.sqlite import Sqlite
-from tests.connectors.sink_contract import Harness, Json, SinkContract, after_changes, as_json
+from tests.connectors.sink_contract import (
+    Harness,
+    Json,
+    SinkContract,
+    after_changes,
+    as_json,
+    changes,
+    counts_delivery,
+)
 
 
 def file_name(target: str) -> str:
@@ -182,3 +192,23 @@ class TestConsole(SinkContract):
     @pytest.fixture
     def harness(self, tmp_path: Path) -> Harness:
         return ConsoleHarness(tmp_path)
+
+
+@pytest.mark.parametrize(("wound", "what"), [("DROP TABLE board", "is gone"), ("DELETE FROM board", "is empty")])
+@pytest.mark.parametrize("kind", [SqliteHarness, DuckDBHarness])
+def test_a_table_that_lost_its_rows_and_not_its_cursor_is_noticed(
+    tmp_path: Path, kind: type[SqliteHarness | DuckDBHarness], wound: str, what: str
+) -> None:
+    sink = kind(tmp_path).make("board")
+    sink.open(counts_delivery())
+    sink.deliver(Parcel.of(1, changes(("insert", "rain", 1))))
+    sink.close()
+    connect: Any = sqlite3.connect if kind is SqliteHarness else duckdb.connect
+    connection = connect(str(sink.path))
+    connection.execute(wound)
+    connection.commit()
+    connection.close()
+    with pytest.raises(SinkError, match=f"table 'board' in .* {what}") as error:
+        sink.open(counts_delivery())
+    assert error.value.code == "HS-SNK-063"
+    assert "hailstorm resend APP board" in error.value.hint

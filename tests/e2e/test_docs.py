@@ -8,7 +8,8 @@ In a page, in order:
     ```console                `$ command` is typed in a shell and must succeed; what stands below is what it prints
                               (its stdout, or its stderr), where `...` stands for anything, and nothing there means
                               that nobody looks. A command below which an error stands (HS-...) must fail with it
-Each page has a folder of its own, which `cd` in a command changes. Commands share a warm JVM, those of the README not.
+Each page has a folder of its own, which `cd` in a command changes. Commands share a warm JVM and a warm Python
+(`tests/forks.py`), those of the README not.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ def blocks(page: Path) -> list[Block]:
 def test_a_page_does_what_it_says(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jvm: WarmJvm) -> None:
     monkeypatch.chdir(tmp_path)
     warm = None if page.name == "README.md" else jvm
-    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    commands = [*([warm.forks.commands] if warm else []), Path(sys.executable).parent]
+    monkeypatch.setenv("PATH", os.pathsep.join([*map(str, commands), os.environ["PATH"]]))
     names: dict[str, object] = {}
     for block in blocks(page):
         kind, _, file = block.option.partition("=")

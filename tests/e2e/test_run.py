@@ -1,6 +1,6 @@
 """The command line with the real engine, as processes: what a person types and sees.
 
-Where a test is not about how Java starts and ends, commands share a warm JVM.
+Where a test is not about how Java starts and ends, commands share a warm JVM, and are forks (`tests/forks.py`).
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ counts.top("top", 3, by="n").sink("board", hs.Console())
 def hailstorm_(
     *arguments: str, folder: Path, ok: int = 0, typed: str = "", jvm: WarmJvm | None = None
 ) -> subprocess.CompletedProcess[str]:
+    command = HAILSTORM if jvm is None else [jvm.forks.python, "-m", "hailstorm"]
     done = subprocess.run(
-        [*HAILSTORM, *arguments],
+        [*command, *arguments],
         cwd=folder,
         env={**os.environ, **(jvm.for_the_next() if jvm else {})},
         capture_output=True,

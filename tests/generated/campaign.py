@@ -14,6 +14,7 @@ from tests.generated.cases import draw_case
 from tests.generated.check import check
 from tests.generated.script import script
 from tests.generated.shrink import shrunk
+from tests.generated.sink_edits import with_sinks_that_come_and_go
 
 _SCRIPTS_OF_A_KIND = 2  # of many failures alike, two scripts tell enough
 
@@ -40,7 +41,7 @@ def campaign(
     for seed in seeds:
         if seconds is not None and time.monotonic() - began > seconds:
             break
-        case = draw_case(seed)
+        case = with_sinks_that_come_and_go(draw_case(seed))
         if kinds and not any(step.kind in kinds for step in case.steps()):
             continue
         failure = check(case, spark)

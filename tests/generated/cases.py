@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from tests.generated import steps_of_ends, steps_of_joins, steps_of_tables, steps_of_ticks, steps_of_time
+from tests.generated import column_edits, steps_of_ends, steps_of_joins, steps_of_tables, steps_of_ticks, steps_of_time
 from tests.generated.batch import Row
 from tests.generated.steps import KINDS, Bolt, Sink, Spout, Step
 from tests.generated.values import BASE_TIME, Chance
@@ -56,7 +56,8 @@ class Restart:
     version: int
 
     def code(self, case: Case) -> str:
-        return f"driver.restart(version_{self.version}())"
+        accepted = case.accepted(self.version)
+        return f"driver.restart(version_{self.version}(){f', accept={accepted!r}' if accepted else ''})"
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,18 @@ class Case:
     way: str
 
     def spout(self, name: str) -> Spout:
-        return next(s for version in self.versions for s in version if isinstance(s, Spout) and s.name == name)
+        """The spout, in the version in which it has most columns: rows may have all of these."""
+        known = [step for step in self.steps() if isinstance(step, Spout) and step.name == name]
+        return max(known, key=lambda spout: len(spout.columns))
+
+    def accepted(self, version: int) -> tuple[str, ...]:
+        """The steps whose state goes on although this version has changed them."""
+        before = {step.name: step for step in self.versions[version - 1]} if version else {}
+        return tuple(
+            step.name
+            for step in self.versions[version]
+            if step.keeps_state and step.name in before and before[step.name] != step
+        )
 
     def steps(self) -> Iterator[Step]:
         for version in self.versions:
@@ -94,7 +106,7 @@ def draw_case(seed: int) -> Case:
     """The case of this seed."""
     chance = random.Random(seed)
     steps = _draw_steps(chance)
-    versions = (steps, _edited(chance, steps)) if chance.random() < 0.3 else (steps,)
+    versions = _edited(chance, steps) if chance.random() < 0.35 else (steps,)
     return Case(seed, versions, _draw_events(chance, versions), chance.choice(list(WAYS)))
 
 
@@ -144,7 +156,16 @@ def with_ends(steps: tuple[Step, ...]) -> tuple[Step, ...]:
 _END = "to-"
 
 
-def _edited(chance: Chance, before: tuple[Step, ...]) -> tuple[Step, ...]:
+def _edited(chance: Chance, steps: tuple[Step, ...]) -> tuple[tuple[Step, ...], ...]:
+    """The topology before and after an edit: of a column, or of a step."""
+    if chance.random() < 0.4:
+        wider = chance.choice([column_edits.of_a_spout, column_edits.of_a_fold])(chance, steps)
+        if wider is not None:  # a column is added, or one that nothing reads is removed
+            return (steps, wider) if chance.random() < 0.5 else (wider, steps)
+    return steps, _with_other_steps(chance, steps)
+
+
+def _with_other_steps(chance: Chance, before: tuple[Step, ...]) -> tuple[Step, ...]:
     """The topology after an edit: a step added, one removed, or bolts repaired.
 
     What is added reads streams, or what was added with it: a fold that is new to an old table has no documented past.
@@ -167,6 +188,12 @@ def _edited(chance: Chance, before: tuple[Step, ...]) -> tuple[Step, ...]:
     return with_ends(tuple(steps))
 
 
+def _drawn_from(spout: Spout, versions: tuple[tuple[Step, ...], ...], chance: Chance) -> Spout:
+    """The spout in any version: senders know columns before a topology does, and after it has forgotten them."""
+    known = [step for steps in versions for step in steps if isinstance(step, Spout) and step.name == spout.name]
+    return chance.choice(known)
+
+
 def _draw_events(chance: Chance, versions: tuple[tuple[Step, ...], ...]) -> tuple[Event, ...]:
     spouts = [step for step in versions[0] if isinstance(step, Spout)]
     partitions, events = chance.randint(1, 3), list[Event]()
@@ -176,7 +203,8 @@ def _draw_events(chance: Chance, versions: tuple[tuple[Step, ...], ...]) -> tupl
     for tick in range(ticks):
         for _ in range(chance.randint(1, 2)):
             spout = chance.choice(spouts)
-            rows: list[Row | str] = [spout.draw_row(chance) for _ in range(chance.choice([1, 2, 3, 5, 10, 20]))]
+            sender, count = _drawn_from(spout, versions, chance), chance.choice([1, 2, 3, 5, 10, 20])
+            rows: list[Row | str] = [sender.draw_row(chance) for _ in range(count)]
             if chance.random() < 0.05:
                 rows.insert(chance.randint(0, len(rows)), "nonsense")
             events.append(Feed(spout.name, chance.randrange(partitions), tuple(rows), chance.randrange(60)))

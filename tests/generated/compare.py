@@ -39,10 +39,11 @@ def stream_difference(names: Sequence[str], expected: Sequence[Row], found: Sequ
     """What a stream lacks and has too much, or None. What a look-up has found in a table may be only near."""
 
     def counted(rows: Sequence[Row]) -> Counter[Any]:
-        return Counter(tuple(plain(row[name]) for name in names) for row in rows)
+        # A row from before an edit lacks the columns that its step has got since.
+        return Counter(tuple(plain(row.get(name)) for name in names) for row in rows)
 
-    near = [row for row in expected if any(hasattr(row[name], "fits") for name in names)]
-    exact = [row for row in expected if not any(hasattr(row[name], "fits") for name in names)]
+    near = [row for row in expected if any(hasattr(row.get(name), "fits") for name in names)]
+    exact = [row for row in expected if not any(hasattr(row.get(name), "fits") for name in names)]
     left = _without_near(names, near, found)
     if left is None:
         return f"lacks one of {near[:3]}"
@@ -56,7 +57,9 @@ def _without_near(names: Sequence[str], near: Sequence[Row], found: Sequence[Row
     """The rows that are left when each of these has taken one that fits; None when one has found none."""
     left = list(found)
     for row in near:
-        place = next((i for i, one in enumerate(left) if all(equal(row[name], one[name]) for name in names)), None)
+        place = next(
+            (i for i, one in enumerate(left) if all(equal(row.get(name), one.get(name)) for name in names)), None
+        )
         if place is None:
             return None
         del left[place]
@@ -84,28 +87,52 @@ def table_difference(
     return "\n".join(lines[:4]) or None
 
 
-def after_changes(key: Sequence[str], values: Sequence[str], changes: Sequence[Row]) -> tuple[list[Row], str | None]:
-    """The table that changes lead to, and what is wrong with one of them: it must fit to what was there before it."""
+def after_changes(key: Sequence[str], changes: Sequence[Row], edited: bool) -> tuple[list[Row], str | None]:
+    """The table that changes lead to, and what is wrong with one of them: it must fit to what was there before it.
+
+    Each has the columns of its time: a column that was added later is null in what was there before. A table that was
+    `edited` is sent as a whole once more: then rows may come again, as they are.
+    """
     table: dict[Any, Row] = {}
     for change in changes:
+        values = [name for name in change if name not in key and not name.startswith("_")]
         identity = tuple(plain(change[name], False) for name in key)
         kind, old, before = change["_kind"], change["_old"], table.get(identity)
+        if edited and before is not None and kind == "insert":
+            if any(not equal(before.get(name), change[name]) for name in values):
+                return [], f"{identity} comes again as another row: {change}, where there was {before}"
+            table[identity] = {name: change[name] for name in (*key, *values)}
+            continue
         if (before is None) != (kind == "insert"):
             return [], f"an {kind} of {identity}, where there was {before}"
         if before is None:
             if old is not None:
                 return [], f"an insert of {identity} with an _old: {old}"
-        elif old is None or any(not equal(before[name], old[name]) for name in values):
+        elif old is None or any(not equal(before.get(name), old[name]) for name in values):
             return [], f"_old of {identity} is {old}, and there was {before}"
         if kind == "delete":
             if any(change[name] is not None for name in values):
                 return [], f"a delete with values: {change}"
             del table[identity]
             continue
-        if before is not None and all(plain(before[name]) == plain(change[name]) for name in values):
+        if before is not None and all(plain(before.get(name)) == plain(change[name]) for name in values):
             return [], f"an update that changes nothing: {change}"
         table[identity] = {name: change[name] for name in (*key, *values)}
     return list(table.values()), None
+
+
+def without_repeats(key: Sequence[str], changes: Sequence[Row]) -> list[Row]:
+    """Without the rows that an edited table is sent with once more: sinks get these, and no stream below it."""
+    there, kept = set(), []
+    for change in changes:
+        identity = tuple(plain(change[name], False) for name in key)
+        if change["_kind"] != "insert" or identity not in there:
+            kept.append(change)
+        if change["_kind"] == "delete":
+            there.discard(identity)
+        else:
+            there.add(identity)
+    return kept
 
 
 def _few(rows: Counter[Any]) -> str:

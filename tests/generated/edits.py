@@ -22,9 +22,8 @@ from hailstorm.testing import Driver
 from tests.generated.batch import Row
 from tests.generated.cases import Advance, Case, Feed, Restart, Retry, draw_case
 from tests.generated.compare import plain, table_difference
-from tests.generated.looking_back import ALIKE_FOR_ALL_CUTS, Run, begun
+from tests.generated.looking_back import ALIKE_FOR_ALL_CUTS, begun, exact, in_sinks
 from tests.generated.steps import Fold, Sink, Step
-from tests.generated.targets import TARGETS, World
 
 REFUSED = ("HS-RUN-054",)  # dead letters that others wait for go through by now: retry them first
 _MOST_RECORDS = 25  # of a case whose records are all traced
@@ -82,7 +81,7 @@ def edited(case: Case, spark: SparkSession, offline: bool) -> list[str]:
         stateful = [step for step in new if step.keeps_state]
         return [
             *_unlike_tables(stateful, driver, fresh),
-            *_unlike_sinks(new, _held(run, new), _held(run_fresh, new)),
+            *_unlike_sinks(new, in_sinks(run, new), in_sinks(run_fresh, new)),
         ]
 
 
@@ -102,19 +101,26 @@ def gone_back(case: Case, spark: SparkSession, middle: int) -> list[str]:
         run("driver.advance()\ndriver.stop()")
         if driver.ledger.head.commit == to:
             return []  # nothing has happened since
-        last, held = {step.name: driver.table(step.name) for step in steps if step.keeps_state}, _held(run, steps)
+        last = {step.name: driver.table(step.name) for step in steps if step.keeps_state}
+        held = in_sinks(run, steps)
         driver.rewind(to)
         driver.stop()
         wrong = [
             *(f"rewound to {to}: {text}" for text in _unlike_tables(_stateful(steps), driver, never)),
-            *(f"rewound to {to}: {text}" for text in _unlike_sinks(steps, _held(run, steps), _held(run_never, steps))),
+            *(
+                f"rewound to {to}: {text}"
+                for text in _unlike_sinks(steps, in_sinks(run, steps), in_sinks(run_never, steps))
+            ),
         ]
         driver.restart()
         run("driver.advance()\ndriver.stop()")
         for step in _stateful(steps):
-            text = table_difference(step.key or (), _exact(step), last[step.name], driver.table(step.name))
+            text = table_difference(step.key or (), exact(step), last[step.name], driver.table(step.name))
             wrong += [] if text is None else [f"rewound to {to} and run: {step.name}: {text}"]
-        return [*wrong, *(f"rewound to {to} and run: {one}" for one in _unlike_sinks(steps, _held(run, steps), held))]
+        return [
+            *wrong,
+            *(f"rewound to {to} and run: {one}" for one in _unlike_sinks(steps, in_sinks(run, steps), held)),
+        ]
 
 
 def untraced(case: Case, spark: SparkSession) -> list[str]:
@@ -163,35 +169,17 @@ def _fresh(case: Case) -> Case:
     return replace(case, versions=case.versions[-1:], events=(*feeds, Advance()))
 
 
-def _exact(step: Step) -> list[str]:
-    return [column.name for column in step.columns if column.exact]
-
-
 def _unlike_tables(steps: Iterable[Step], driver: Driver, other: Driver) -> Iterator[str]:
     for step in steps:
-        if set(step.key or ()) <= set(_exact(step)):
-            text = table_difference(step.key or (), _exact(step), other.table(step.name), driver.table(step.name))
+        if set(step.key or ()) <= set(exact(step)):
+            text = table_difference(step.key or (), exact(step), other.table(step.name), driver.table(step.name))
             if text is not None:
                 yield f"{step.name}: {text}"
 
 
-def _held(run: Run, steps: Iterable[Step]) -> dict[str, list[Row]]:
-    """The tables in sinks. A file that nothing was ever delivered to may not be there."""
-    world = World(run.names["folder"], run.names["delivered"])
-    changes = {step.name for step in steps if step.kind == "changes"}
-    held = {}
-    for sink in steps:
-        if isinstance(sink, Sink) and sink.key is not None and not changes.intersection(sink.inputs):
-            try:
-                held[sink.name] = TARGETS[sink.target].found(sink.name, sink.key, world)
-            except Exception:
-                held[sink.name] = []
-    return held
-
-
 def _unlike_sinks(steps: Iterable[Step], found: dict[str, list[Row]], wanted: dict[str, list[Row]]) -> Iterator[str]:
     for sink in steps:
-        if sink.name in wanted and sink.key is not None and set(sink.key) <= set(_exact(sink)):
-            text = table_difference(sink.key, _exact(sink), wanted[sink.name], found[sink.name])
+        if sink.name in wanted and sink.key is not None and set(sink.key) <= set(exact(sink)):
+            text = table_difference(sink.key, exact(sink), wanted[sink.name], found[sink.name])
             if text is not None:
                 yield f"sink {sink.name}: {text}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -24,8 +24,10 @@ from hailstorm.history.opened import open_ledger
 from hailstorm.history.replay import Replay
 from hailstorm.testing import Driver
 from tests.generated import script
+from tests.generated.batch import Row
 from tests.generated.cases import Case, Feed, Retry, draw_case
-from tests.generated.steps import Bolt, Fold, Select, Sink, Spout, Sql, Union, Where
+from tests.generated.steps import Bolt, Errors, Fold, Select, Sink, Spout, Sql, Step, Union, Where
+from tests.generated.targets import TARGETS, World
 from tests.generated.ways import WAYS
 
 Tables = dict[str, list[str]]  # by step: its rows, as text, so that NaN is what it is
@@ -142,7 +144,7 @@ def _gone_back(driver: Driver, moments: dict[int, Tables], case: Case, chance: r
 
 
 # What these hold depends on what was read, and not on how that was cut into ticks.
-ALIKE_FOR_ALL_CUTS = (Spout, Where, Select, Sql, Bolt, Union, Fold, Sink)
+ALIKE_FOR_ALL_CUTS = (Spout, Where, Select, Sql, Bolt, Union, Errors, Fold, Sink)
 
 
 def _identity(row: dict[str, Any], key: Sequence[str]) -> str:
@@ -168,3 +170,21 @@ def _replayed(spark: SparkSession, driver: Driver) -> Iterator[str]:
     ledger = driver.ledger
     for one in Replay(spark, driver.topology, ledger).run(ledger.at(1), ledger.newest().commit).unlike[:2]:
         yield f"replay: {one}"
+
+
+def in_sinks(run: Run, steps: Iterable[Step]) -> dict[str, list[Row]]:
+    """The tables in sinks. A file that nothing was ever delivered to may not be there."""
+    world = World(run.names["folder"], run.names["delivered"])
+    changes = {step.name for step in steps if step.kind == "changes"}
+    held = {}
+    for sink in steps:
+        if isinstance(sink, Sink) and sink.key is not None and not changes.intersection(sink.inputs):
+            try:
+                held[sink.name] = TARGETS[sink.target].found(sink.name, sink.key, world)
+            except Exception:
+                held[sink.name] = []
+    return held
+
+
+def exact(step: Step) -> list[str]:
+    return [column.name for column in step.columns if column.exact]

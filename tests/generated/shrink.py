@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from tests.generated.cases import Advance, Case, Event, Feed, Restart, with_ends
 from tests.generated.check import Failure, check
+from tests.generated.column_edits import with_other_columns
 from tests.generated.steps import Fold, Select, Spout, Step
 
 
@@ -99,35 +100,33 @@ def _with_event(case: Case, at: int, event: Event) -> Case:
 
 
 def _fewer_columns(case: Case) -> Iterator[Case]:
-    for name in {step.name for step in case.steps()}:
-        for steps in case.versions:
-            for step in steps:
-                if step.name == name:
-                    for smaller in _narrower(step):
-                        yield replace(
-                            case, versions=tuple(tuple(smaller if s == step else s for s in v) for v in case.versions)
-                        )
+    """A column less, in every version that has it."""
+    made = {(step.name, column.name) for step in case.steps() for column in step.columns}
+    for name, column in sorted(made):
+        versions = tuple(_without_column(steps, name, column) for steps in case.versions)
+        if None not in versions and versions != case.versions:
+            yield replace(case, versions=tuple(steps for steps in versions if steps is not None))
 
 
-def _narrower(step: Step) -> Iterator[Step]:
-    if isinstance(step, Fold) and len(step.monoids) > 1:
-        for monoid in step.monoids:
-            yield replace(
-                step,
-                monoids=tuple(m for m in step.monoids if m is not monoid),
-                columns=tuple(c for c in step.columns if c != monoid.column),
-            )
-    if isinstance(step, Select) and len(step.expressions) > 1:
-        for name, _ in step.expressions:
-            yield replace(
-                step,
-                expressions=tuple(e for e in step.expressions if e[0] != name),
-                columns=tuple(c for c in step.columns if c.name != name),
-            )
-    if isinstance(step, Spout) and len(step.columns) > 1:
-        for column in step.columns:
-            if column.name != step.event_time:
-                yield replace(step, columns=tuple(c for c in step.columns if c != column))
+def _without_column(steps: tuple[Step, ...], name: str, column: str) -> tuple[Step, ...] | None:
+    """The steps without a column of one of them; None when those that read it need it."""
+    step = next((step for step in steps if step.name == name), None)
+    smaller = None if step is None else _narrower(step, column)
+    return steps if smaller is None else with_other_columns(steps, [smaller])
+
+
+def _narrower(step: Step, column: str) -> Step | None:
+    """The step without a column; None when it does not make it, or has no other."""
+    columns = tuple(c for c in step.columns if c.name != column)
+    if isinstance(step, Fold):
+        monoids = tuple(monoid for monoid in step.monoids if monoid.column.name != column)
+        return replace(step, monoids=monoids, columns=columns) if 0 < len(monoids) < len(step.monoids) else None
+    if isinstance(step, Select):
+        kept = tuple(pair for pair in step.expressions if pair[0] != column)
+        return replace(step, expressions=kept, columns=columns) if 0 < len(kept) < len(step.expressions) else None
+    if isinstance(step, Spout) and columns and column != step.event_time:
+        return replace(step, columns=columns)
+    return None
 
 
 def _simpler_values(case: Case) -> Iterator[Case]:
@@ -140,7 +139,7 @@ def _simpler_values(case: Case) -> Iterator[Case]:
                 continue
             for column in spout.columns:
                 for simple in (None, column.type.plainest):
-                    value = row[column.name]
+                    value = row.get(column.name)
                     if repr(value) != repr(simple) and value is not None:
                         rows = (*event.rows[:j], {**row, column.name: simple}, *event.rows[j + 1 :])
                         yield _with_event(case, i, replace(event, rows=rows))

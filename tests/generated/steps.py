@@ -19,6 +19,8 @@ from tests.generated.expressions import Column, Columns, Expressions
 from tests.generated.monoids import Drawn, draw_monoid
 from tests.generated.targets import TARGETS
 from tests.generated.values import (
+    BIGINT,
+    INT,
     ODD_NAMES,
     PLAIN_NAMES,
     STRING,
@@ -44,6 +46,7 @@ class Step:
     keeps_state: ClassVar[bool] = False  # then it has a state to compare, and need not be read by anything
     ends: ClassVar[bool] = False  # a stream with a state of its own: read by sinks and by steps_of_ends.py
     reads_ends: ClassVar[bool] = False
+    reads_letters: ClassVar[bool] = False  # its input is not what a step gives, but what it refuses
 
     @classmethod
     def draw(cls, chance: Chance, name: str, known: Sequence[Step]) -> Step | None:
@@ -65,6 +68,11 @@ class Step:
     def refuses(self, row: Row) -> bool:
         """Whether a row of a stream is a dead letter of this step by its key."""
         return False
+
+    def over(self, sources: Sequence[Step]) -> Step | None:
+        """The same step where what it reads has other columns than before (column_edits.py); None where that would
+        change more of it than its columns."""
+        return None
 
     @property
     def ddl(self) -> str:
@@ -169,7 +177,9 @@ class Spout(Step):
         return moment.replace(tzinfo=UTC)
 
     def json(self, row: Row) -> str:
-        return Struct.holding(tuple((column.name, column.type) for column in self.columns)).json(row)
+        """A record. It may lack columns: it was drawn for another version of the spout."""
+        there = [column for column in self.columns if column.name in row]
+        return Struct.holding(tuple((column.name, column.type) for column in there)).json(row)
 
 
 @dataclass(frozen=True)
@@ -190,6 +200,9 @@ class Where(Step):
         (source,) = inputs
         kept = batch.select(numbered(source), {}, where=self.predicate, carried=[NUMBER.name])
         return [source.rows[row[NUMBER.name]] for row in kept]
+
+    def over(self, sources: Sequence[Step]) -> Step | None:
+        return replace(self, columns=sources[0].columns)
 
 
 NUMBER = Column("_number", Type("bigint"))
@@ -234,6 +247,9 @@ class Select(Step):
             ]
         return rows
 
+    def over(self, sources: Sequence[Step]) -> Step | None:
+        return self
+
 
 @dataclass(frozen=True)
 class Sql(Step):
@@ -267,6 +283,9 @@ class Sql(Step):
         batch.frame(inputs[0]).createOrReplaceTempView(self.inputs[0])
         select, from_, rest = self.query.rpartition(f" FROM {self.inputs[0]}")
         return rows_of(batch.spark.sql(f"{select}, {', '.join(HIDDEN_NAMES)}{from_}{rest}"))
+
+    def over(self, sources: Sequence[Step]) -> Step | None:
+        return self
 
 
 @dataclass(frozen=True)
@@ -315,6 +334,9 @@ class Bolt(Step):
             made += [{**item, **hidden} for item in given] * times
         return made
 
+    def over(self, sources: Sequence[Step]) -> Step | None:
+        return self
+
     def repaired(self) -> Bolt:
         """The same bolt with a function that refuses nothing."""
         return replace(self, function=self.function.repaired())
@@ -342,6 +364,9 @@ class Arrow(Step):
     def rows(self, inputs: Sequence[Input], batch: Batch) -> list[Row]:
         return self.function.rows(inputs[0].rows)
 
+    def over(self, sources: Sequence[Step]) -> Step | None:
+        return self
+
 
 @dataclass(frozen=True)
 class Union(Step):
@@ -365,6 +390,45 @@ class Union(Step):
 
     def rows(self, inputs: Sequence[Input], batch: Batch) -> list[Row]:
         return [row for source in inputs for row in source.rows]
+
+    def over(self, sources: Sequence[Step]) -> Step | None:
+        first = sources[0].columns
+        return replace(self, columns=first) if all(source.columns == first for source in sources) else None
+
+
+@dataclass(frozen=True)
+class Errors(Step):
+    """What a spout or a bolt refuses, as a stream. Why, and the record itself, are the business of other tests."""
+
+    kind = "errors"
+    reads_letters = True
+
+    @classmethod
+    def draw(cls, chance: Chance, name: str, known: Sequence[Step]) -> Step | None:
+        source = chance.choice([step for step in known if step.kind in ("spout", "bolt")])
+        return cls(name, (source.name,), _OF_LETTERS, None)
+
+    def code(self) -> str:
+        columns = keywords([(column.name, repr(f"`{column.name}`")) for column in self.columns])
+        return f"{self.name} = {self.inputs[0]}.errors.select({self.name!r}, {columns})"
+
+    def rows(self, inputs: Sequence[Input], batch: Batch) -> list[Row]:
+        return [
+            {
+                "spout": row["_spout"],
+                "partition": row["_partition"],
+                "offset": row["_offset"],
+                "step": self.inputs[0],
+                **{name: row[name] for name in HIDDEN_NAMES},
+            }
+            for row in inputs[0].rows
+        ]
+
+    def over(self, sources: Sequence[Step]) -> Step | None:
+        return self
+
+
+_OF_LETTERS = (Column("spout", STRING), Column("partition", INT), Column("offset", BIGINT), Column("step", STRING))
 
 
 @dataclass(frozen=True)
@@ -424,6 +488,9 @@ class Fold(Step):
                     row[monoid.column.name] = monoid.compute(row[monoid.column.name])
         return rows
 
+    def over(self, sources: Sequence[Step]) -> Step | None:
+        return self
+
 
 def draw_monoids(chance: Chance, source: Step, key: Sequence[str]) -> tuple[Drawn, ...]:
     names = draw_names(chance, chance.randint(1, 3), key, odd=0.1)
@@ -449,6 +516,9 @@ class Sink(Step):
 
     def rows(self, inputs: Sequence[Input], batch: Batch) -> list[Row]:
         return inputs[0].rows
+
+    def over(self, sources: Sequence[Step]) -> Step | None:
+        return replace(self, columns=sources[0].columns)
 
 
 @dataclass(frozen=True)
@@ -492,6 +562,7 @@ KINDS: tuple[tuple[type[Step], int], ...] = (
     (Bolt, 2),
     (Arrow, 1),
     (Union, 2),
+    (Errors, 3),
     (Fold, 6),
     (Sink, 2),
     (Changes, 1),

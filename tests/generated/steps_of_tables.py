@@ -73,6 +73,11 @@ class Newest(Step):
             return set()
         return {row[NUMBER.name] for row in batch.select(numbered(source), {}, self.deletes, [NUMBER.name])}
 
+    def over(self, sources: Sequence[Step]) -> Step | None:
+        (source,), key = sources, self.key or ()
+        values = tuple(column for column in source.columns if column.name not in key)
+        return replace(self, columns=(*(source.column(column) for column in key), *values))
+
 
 def _spout_of_single_rows(step: Step | None, known: Sequence[Step]) -> Spout | None:
     """The spout of a stream that has at most one row of each record."""

@@ -339,6 +339,9 @@ class Processed(Step):
         fire(batch.ticks.watermark(self.spouts))
         return found
 
+    def over(self, sources: Sequence[Step]) -> Step | None:
+        return None if any("." in column.name for column in sources[0].columns) else self
+
 
 KINDS: tuple[tuple[type[Step], int], ...] = (
     (Expiring, 2),

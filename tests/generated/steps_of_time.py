@@ -29,7 +29,11 @@ Span = tuple[datetime, datetime]
 
 def timed_streams(known: Sequence[Step]) -> list[Step]:
     """The streams whose rows all have event times of ordinary years."""
-    return [step for step in streams(known) if all(spout.times is not None for spout in _spouts(step, known))]
+    return [
+        step
+        for step in streams(known)
+        if all(spout.times is not None for spout in _spouts(step, known)) and not _comes_through("errors", step, known)
+    ]
 
 
 def _spouts(step: Step, known: Sequence[Step]) -> list[Spout]:
@@ -43,13 +47,13 @@ def clocked_streams(known: Sequence[Step]) -> list[tuple[Step, tuple[str, ...]]]
     return [
         (step, tuple(sorted({spout.name for spout in _spouts(step, known)})))
         for step in timed_streams(known)
-        if not _has_bolts(step, known)
+        # Behind a bolt a row may come again, from a dead letter, in another tick.
+        if not _comes_through("bolt", step, known)
     ]
 
 
-def _has_bolts(step: Step, known: Sequence[Step]) -> bool:
-    """Then a row may come again, from a dead letter, in another tick."""
-    return step.kind == "bolt" or any(_has_bolts(one, known) for one in known if one.name in step.inputs)
+def _comes_through(kind: str, step: Step, known: Sequence[Step]) -> bool:
+    return step.kind == kind or any(_comes_through(kind, one, known) for one in known if one.name in step.inputs)
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,8 @@ class World:
 
 
 class Target:
+    takes_other_columns = False  # those of a step that was edited; else it refuses them, and the user must see to it
+
     def code(self, sink: str) -> str:
         """The sink, as Python."""
         raise NotImplementedError
@@ -52,6 +54,8 @@ class Target:
 
 
 class Call(Target):
+    takes_other_columns = True
+
     def code(self, sink: str) -> str:
         return "hs.Call(lambda rows: delivered.update((row.key, row) for row in rows))"
 

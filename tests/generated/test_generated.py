@@ -10,17 +10,26 @@ import itertools
 import os
 import random
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.generated import edits, looking_back
+from tests.generated import edits, every_kind, looking_back
 from tests.generated.campaign import campaign
 from tests.generated.cases import Case
 
 # About two seconds of CPU each, a tenth of it for the oracle. The seeds are those of an hour of the generator.
 FIRST, CASES, AT_ONCE = 9_100_000, 200, 10
+# Seeds of small cases of all kinds of steps (every_kind.py).
+REWOUND = (212, 221, 642, 658)
+MADE_AGAIN = (
+    *(("recompute", seed) for seed in (173, 229, 1073)),
+    *(("backfill", seed) for seed in (95, 386, 492)),
+    *(("beside", seed) for seed in (91, 429, 704)),
+)
+TRACED = (429, 614, 841, 1252)
 
 
 @pytest.mark.parametrize("first", range(FIRST, FIRST + CASES, AT_ONCE))
@@ -60,6 +69,46 @@ def test_a_rewind_of_a_drawn_topology_leaves_no_trace_in_sinks(spark: SparkSessi
 def test_the_records_of_a_drawn_topology_account_for_every_key_of_its_folds(spark: SparkSession) -> None:
     for case in itertools.islice(edits.short(71), 3):
         assert edits.untraced(case, spark) == [], f"seed {case.seed}"
+
+
+# Of all kinds of steps: small cases, of which the long form below draws more, until it has had every kind, and on.
+
+
+@pytest.mark.parametrize("seed", REWOUND)
+def test_a_rewind_of_any_kind_of_step_leaves_no_trace(spark: SparkSession, seed: int) -> None:
+    case = next(every_kind.plain_cases(seed))
+    assert every_kind.rewound(case, spark, _middle(case)) == [], f"seed {case.seed}"
+
+
+@pytest.mark.parametrize(("how", "seed"), MADE_AGAIN)
+def test_the_past_that_is_made_for_any_kind_of_step_is_that_of_a_fresh_run(
+    spark: SparkSession, how: every_kind.How, seed: int
+) -> None:
+    case = next(every_kind.edited_cases(seed))
+    assert every_kind.made_again(case, spark, how) == [], f"seed {case.seed}"
+
+
+@pytest.mark.parametrize("seed", TRACED)
+def test_the_records_of_any_kinds_of_steps_account_for_all_that_changes(spark: SparkSession, seed: int) -> None:
+    case = next(every_kind.short_cases(seed))
+    assert every_kind.untraced(case, spark) == [], f"seed {case.seed}"
+
+
+@pytest.mark.soak
+def test_rewinds_edits_and_traces_of_all_kinds_of_steps_for_hours(spark: SparkSession) -> None:
+    first, until = 4_000_000, time.monotonic() + float(os.environ["HAILSTORM_SOAK"])
+    of_all = every_kind.with_every_kind
+    every = itertools.chain(of_all(every_kind.plain_cases(81), of=400), every_kind.plain_cases(first))
+    changed = itertools.chain(of_all(every_kind.edited_cases(91), of=300, edited=True), every_kind.edited_cases(first))
+    few = itertools.chain(of_all(every_kind.short_cases(101), of=300), every_kind.short_cases(first))
+    ways: Iterator[every_kind.How] = itertools.cycle(("recompute", "backfill", "beside"))
+    while time.monotonic() < until:
+        case = next(every)
+        assert every_kind.rewound(case, spark, _middle(case)) == [], f"seed {case.seed}"
+        case = next(changed)
+        assert every_kind.made_again(case, spark, next(ways)) == [], f"seed {case.seed}"
+        case = next(few)
+        assert every_kind.untraced(case, spark) == [], f"seed {case.seed}"
 
 
 @pytest.mark.soak

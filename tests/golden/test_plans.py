@@ -6,6 +6,7 @@ A reviewer sees in the diff when a change of the compiler adds a wave, a pass or
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,62 @@ def groupings() -> hs.Topology:
     return storm
 
 
+def timed(storm: hs.Topology, name: str = "orders") -> hs.Stream:
+    schema = "shop STRING, item STRING, price BIGINT, at TIMESTAMP"
+    return storm.spout(name, hs.Log(name), schema=schema, event_time="at")
+
+
+def windows() -> hs.Topology:
+    """Tumbling ones, sliding ones over panes, and sessions; of a stream, and tumbling ones of a table."""
+    storm = hs.Topology("windows")
+    orders = timed(storm)
+    orders.window("1 minute").fold("by_minute", by="shop", n=hs.count())
+    orders.window("1 hour", "5 minutes", emit="final").fold("by_hour", by="shop", n=hs.count())
+    orders.session("10 minutes").fold("by_visit", by="shop", n=hs.count())
+    newest = orders.table("newest", key="item")
+    newest.window("1 minute").fold("by_minute_now", by="shop", n=hs.count())
+    return storm
+
+
+def joins() -> hs.Topology:
+    """Two streams, a stream with a table as of now and as of its time, and tables on keys and by a foreign key."""
+    storm = hs.Topology("joins")
+    orders, returns = timed(storm), timed(storm, "returns")
+    orders.join("returned", returns, on="item", within="10 minutes", how="left")
+    items = returns.table("items", key="item")
+    shops = returns.fold("shops", by="shop", n=hs.count())
+    orders.lookup("as_it_is", items, on="item")
+    orders.lookup("as_it_was", items, on="item", as_of="event time")
+    items.join("by_key", orders.table("others", key="item"), on="item")
+    items.join("by_foreign_key", shops, on="shop")
+    return storm
+
+
+@dataclass
+class Seen:
+    n: int = 0
+
+
+class Alarm(hs.Process):
+    """One row for each event."""
+
+    state = Seen
+    returns = "item STRING"
+
+    def on_event(self, key: Any, event: Any, state: Seen, timers: Any) -> Any:
+        yield {"item": event.item}
+
+
+def keyed_streams() -> hs.Topology:
+    storm = hs.Topology("keyed-streams")
+    orders = timed(storm)
+    orders.process("alarms", by="shop", using=Alarm)
+    orders.distinct("once", by="item", within="1 hour")
+    orders.ordered("in_order")
+    orders.fold("shops", by=("shop", "item"), n=hs.count()).top("best", 3, by="n", per="shop")
+    return storm
+
+
 def _same(rows: Any) -> Any:
     return rows
 
@@ -96,6 +153,9 @@ TOPOLOGIES: dict[str, Callable[[], hs.Topology]] = {
     "top-of-an-expression": top_of_an_expression,
     "only-in-the-jvm": only_in_the_jvm,
     "groupings": groupings,
+    "windows": windows,
+    "joins": joins,
+    "keyed-streams": keyed_streams,
 }
 
 

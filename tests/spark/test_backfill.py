@@ -160,3 +160,27 @@ def test_a_backfill_that_was_cut_off_begins_again_when_the_ledger_has_gone_back_
         assert driver.table("again") == [{"u": "a", "n": 4}]
         driver.advance()
         assert driver.table("again") == driver.table("counts") == [{"u": "a", "n": 4}, {"u": "b", "n": 4}]
+
+
+@pytest.mark.parametrize("how", ["recompute", "backfill"])
+def test_a_step_that_only_a_sink_reads_gets_its_past(spark: SparkSession, how: str) -> None:
+    """A second run has no sinks, so nothing reads its last step."""
+
+    def once(storm: hs.Topology, clicks: Any, users: Any) -> None:
+        clicks.distinct("once", by="u", within="1 day").sink("out", hs.Console())
+
+    def counts(storm: hs.Topology, clicks: Any, users: Any) -> None:
+        clicks.fold("counts", by="u", n=hs.count())
+        users.fold("sizes", by="team", n=hs.count())
+
+    row = {"u": "a", "n": 1, "at": "2026-01-01T00:00:00Z"}
+    with Driver(edited(counts), spark) as driver:
+        driver.feed("clicks", [row])
+        driver.advance()
+        whole = edited(counts, once)
+        driver.restart(whole, recompute=("once",) if how == "recompute" else ())
+        if how == "backfill":
+            driver.backfill("once")
+        driver.feed("clicks", [row, {**row, "u": "b"}])
+        driver.advance()
+        assert [one["u"] for one in driver.rows("once")] == ["b"], "a is known from the past"

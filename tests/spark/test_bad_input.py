@@ -384,6 +384,49 @@ def test_rows_on_which_methods_of_a_monoid_go_wrong_are_dead_letters_and_the_oth
         assert driver.table("all") == [{"rows": 6}]
 
 
+class NoThrees(hs.Monoid):
+    state = "BIGINT"
+    takes = ("INT",)
+    bad = 3
+
+    def zero(self) -> int:
+        return 0
+
+    def lift(self, n: int) -> int:
+        if n == self.bad:
+            raise ValueError(str(n))
+        return n
+
+    def merge(self, a: int, b: int) -> int:
+        return a + b
+
+
+class NoFours(NoThrees):
+    bad = 4
+
+
+class NoFives(NoThrees):
+    bad = 5
+
+
+def test_tries_that_name_bad_records_have_the_budget_of_a_search_and_then_ticks_get_shorter(
+    spark: SparkSession,
+) -> None:
+    storm = hs.Topology("picky")
+    rows = storm.spout("rows", hs.Log("x"), schema="n INT")
+    rows.fold("threes", total=NoThrees("n"))
+    rows.fold("fours", total=NoFours("n"))
+    rows.fold("fives", total=NoFives("n"))
+    with Driver(storm, spark, settings=Settings(search_jobs=1)) as driver:
+        driver.feed("rows", [{"n": n} for n in (1, 3, 1, 4, 1, 5, 1, 1)])
+        assert driver.advance() == 8
+        for step in ("threes", "fours", "fives"):
+            assert driver.table(step) == [{"total": 5}]
+        assert {letter["offset"] for letter in driver.errors()} == {1, 3, 5}
+        ticks = [commit for commit in open_ledger(driver.ledger.root).commits() if commit.reason == "tick"]
+        assert len(ticks) > 1
+
+
 @pytest.mark.parametrize("tasks", [0, 1, 2], ids=["resident", "prepared", "planned"])
 def test_a_time_that_python_has_no_value_for_makes_a_dead_letter_of_the_bolt_that_reads_it(
     spark: SparkSession, tasks: int

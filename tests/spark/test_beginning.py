@@ -17,7 +17,7 @@ import hailstorm as hs
 from hailstorm.faults import inject
 from hailstorm.testing import Driver
 from hailstorm.testing.driver import Crash
-from tests.length import seeds
+from tests.length import examples, seeds
 from tests.spark.test_audit import audited
 
 Row = dict[str, Any]
@@ -106,13 +106,14 @@ def after(changes: list[Row], key: str) -> list[Row]:
 @pytest.mark.parametrize("seed", seeds(1, 8))
 def test_what_is_added_is_as_if_it_had_always_been_there(spark: SparkSession, seed: int) -> None:
     chance = random.Random(seed)
-    ticks = [drawn(chance, number) for number in range(10)]
+    ticks = [drawn(chance, number) for number in range(examples(6, 10))]
+    half = len(ticks) // 2
     with Driver(shop(True), spark) as always:
-        for tick in ticks[:5]:
+        for tick in ticks[:half]:
             play(always, tick)
         begun = {step: counted(always.table(step)) for step in TABLES}
         seen = {step: counted(always.rows(step)) for step in ROWS}
-        for tick in ticks[5:]:
+        for tick in ticks[half:]:
             play(always, tick)
         for tasks in (0, 1, 2):  # resident, prepared, planned
             with Driver(shop(False), spark, tasks=(tasks,)) as driver:
@@ -129,7 +130,8 @@ def test_what_is_added_is_as_if_it_had_always_been_there(spark: SparkSession, se
 
 def added_in_the_middle(driver: Driver, ticks: list[Tick], begun: dict[str, Counter[str]]) -> None:
     """`begun` is what tables are to hold at once."""
-    for tick in ticks[:5]:
+    half = len(ticks) // 2
+    for tick in ticks[:half]:
         play(driver, tick)
     # A start that dies leaves no step without its tables.
     with pytest.raises(Crash), inject("before-commit", Crash("before-commit")):
@@ -141,7 +143,7 @@ def added_in_the_middle(driver: Driver, ticks: list[Tick], begun: dict[str, Coun
     found = len(driver.ledger.head.runs["full"])
     driver.restart()
     assert len(driver.ledger.head.runs["full"]) <= found, "once only"
-    for tick in ticks[5:]:
+    for tick in ticks[half:]:
         play(driver, tick)
 
 

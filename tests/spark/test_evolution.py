@@ -63,6 +63,28 @@ def test_a_key_of_another_type_is_refused_and_no_key_starts_again(
         run(counting(tmp_path, **changed))
 
 
+@pytest.mark.parametrize("changed", [hs.sum("n"), hs.mean("n"), hs.set("n"), hs.count_distinct("n")])
+def test_what_one_monoid_has_kept_is_not_read_as_anothers(spark: SparkSession, changed: Any) -> None:
+    def folding(**monoids: Any) -> hs.Topology:
+        storm = hs.Topology("folding")
+        rows = storm.spout("rows", hs.Log("rows"), schema="k STRING, n INT")
+        rows.fold("kept", by="k", **monoids)
+        return storm
+
+    with Driver(folding(x=hs.count()), spark) as driver:
+        driver.feed("rows", [{"k": "a", "n": 5}, {"k": "b", "n": 7}])
+        driver.advance()
+        with pytest.raises(
+            RunError, match=f"'kept' has another monoid than its state: 'x' was count, and is {changed.word}"
+        ):
+            driver.restart(folding(x=changed), accept=("kept",))
+        driver.restart(folding(x=changed), recompute=("kept",))
+        driver.feed("rows", [{"k": "b", "n": 3}])
+        driver.advance()
+        fresh = {"sum": [5, 10], "mean": [5.0, 5.0], "set": [[5], [3, 7]], "count_distinct": [1, 2]}[changed.word]
+        assert [row["x"] for row in sorted(driver.table("kept"), key=lambda row: row["k"])] == fresh
+
+
 def test_the_start_says_the_whole_difference_also_of_a_bolt_above_state(run: Run, tmp_path: Path) -> None:
     assert run(counting(tmp_path)) == ()
     assert run(counting(tmp_path)) == ()

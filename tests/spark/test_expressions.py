@@ -44,7 +44,7 @@ EXPRESSIONS = [
     "l", "`l`", "7", "-7", "'x'", "TRUE", "l + i", "i % 5 + s", "s * s", "l - 1", "i * 0", "d + 1", "d * e", "d - l",
     "l % 7", "i % 5", "s % 3", "l = i", "l <> 7", "l != i", "l > 0", "l >= i", "i < s", "i <= 5", "d = e", "d <> e",
     "d > e", "d >= e", "d < e", "d <= e", "d > 0", "d = l", "t = u", "t < u", "t >= 'a'", "at < at",
-    "day = day", "p = q", "p AND q", "p OR q", "NOT p", "p AND l > 0", "l > 0 OR d > 0 AND NOT q",
+    "day = day", "p = q", "p = (q < p)", "p AND q", "p OR q", "NOT p", "p AND l > 0", "l > 0 OR d > 0 AND NOT q",
     "(l > 0 OR d > 0) AND q", "l IS NULL", "t IS NOT NULL", "l IN (1, 7, -7)", "l NOT IN (1, 7)", "t IN ('a', 'b')",
     "NOT t IN ('a')", "l BETWEEN -1 AND 7", "l NOT BETWEEN i AND 7", "coalesce(l, 0L)", "coalesce(t, u, 'none')",
     "if(l > 0, t, u)", "CASE WHEN p THEN 1 WHEN q THEN 2 ELSE 3 END", "CASE WHEN p THEN t END", "CAST(i AS BIGINT)",
@@ -56,7 +56,7 @@ SPARKS = [
     "lower(t)", "l / 2", "l div 2", "l % i", "l % 0", "l % -1", "1.5", "l > 1.5", "t = 7", "CAST(l AS INT)",
     "CAST(t AS BIGINT)", "coalesce(l, 0)", "if(p, l, i)", "p AND l + 1 > 0", "if(p, l + 1, 0L)", "'a\\nb'",
     "at > '2026-01-01'", "date_trunc('week', at)", "rand()", "x.l", "l <=> i", "p IS TRUE", "sum(l)", "no_such",
-    "CASE l WHEN 1 THEN 2 END", "9223372036854775808",
+    "CASE l WHEN 1 THEN 2 END", "9223372036854775808", "p = q < q", "p <> q IN (FALSE)", "p = q BETWEEN FALSE AND q",
 ]  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import threading
 from pathlib import Path
@@ -9,10 +10,13 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from typer.testing import CliRunner
 
 import hailstorm as hs
+from hailstorm.cli.app import app
 from hailstorm.engine.negotiator import Negotiator
-from hailstorm.engine.progress import Summary
+from hailstorm.engine.progress import Progress, Summary
+from hailstorm.engine.run import run_topology
 from hailstorm.ledger.ledger import Ledger
 from hailstorm.spouts import Log
 
@@ -147,3 +151,84 @@ def test_rows_of_somebody_else_are_not_replaced_without_a_word(place: Place) -> 
     (left,) = place.run("", "all_first", "all_mine").undelivered
     assert "HS-SNK-064" in str(left.error)
     assert place.rows("all_mine") == [("mine", 1)]
+
+
+def test_a_sink_that_was_removed_is_shown_no_more_and_pauses_nobody(spark: SparkSession, tmp_path: Path) -> None:
+    log, root = Log(tmp_path / "log").create(1), tmp_path / "ledger"
+
+    def down(rows: list[Any]) -> None:
+        raise ConnectionError("down")
+
+    def run(*sinks: str, ticks: int) -> tuple[int, str]:
+        storm = hs.Topology("pausing", outbox_limit=1)
+        letters = storm.spout("letters", log, schema="k STRING")
+        for sink in sinks:
+            letters.sink(sink, hs.Call(down) if sink == "gone" else hs.Call(len))
+        negotiator = Negotiator(spark, storm, Ledger(root, create=True), ways=(1,))
+        negotiator.start()
+        try:
+            for _ in range(ticks):
+                log.append([{"k": "a"}])
+                negotiator.tick()
+            return negotiator.ledger.head.rows, negotiator.account.last.phase
+        finally:
+            negotiator.fail()
+
+    read, phase = run("stays", "gone", ticks=6)
+    assert read < 6 and phase == "paused"
+    read, phase = run("stays", ticks=3)
+    assert read == 9 and phase != "paused"
+    shown = CliRunner().invoke(app, ["status", str(root), "--json"])
+    assert set(json.loads(shown.stdout)["sinks"]) == {"stays"}
+    assert "gone" not in CliRunner().invoke(app, ["status", str(root)]).output
+
+
+def test_a_sink_of_a_stream_starts_from_now_and_says_so(spark: SparkSession, tmp_path: Path) -> None:
+    log, root = Log(tmp_path / "log").create(1), tmp_path / "ledger"
+
+    def run(letters: str, *sinks: str) -> dict[str, str | None]:
+        log.append([{"k": letter} for letter in letters])
+        storm = hs.Topology("streaming")
+        stream = storm.spout("letters", log, schema="k STRING")
+        for sink in sinks:
+            stream.sink(sink, hs.Sqlite(tmp_path / "out.db", table=sink))
+        notes: dict[str, str | None] = {}
+
+        def told(progress: Progress) -> None:
+            notes.update({name: state.note for name, state in progress.sinks.items()})
+
+        assert run_topology(storm, ledger=root, until="caught-up", on_progress=told).undelivered == ()
+        return notes
+
+    def rows(table: str) -> str:
+        connection = sqlite3.connect(tmp_path / "out.db")
+        found = connection.execute(f"SELECT k FROM {table} ORDER BY rowid").fetchall()
+        connection.close()
+        return "".join(letter for (letter,) in found)
+
+    assert run("ab", "first") == {"first": None}
+    assert "starts from now: what came before commit" in str(run("cd", "first", "later")["later"])
+    assert (rows("first"), rows("later")) == ("abcd", "cd")
+    run("e", "later")
+    assert "starts from now: what came before commit" in str(run("f", "first", "later")["first"])
+    assert (rows("first"), rows("later")) == ("abcdf", "cdef")
+
+
+def test_rows_that_wait_from_before_a_new_column_have_null_there(spark: SparkSession, tmp_path: Path) -> None:
+    log, got, is_down = Log(tmp_path / "log").create(1), list[Any](), [True]
+
+    def deliver(rows: list[Any]) -> None:
+        if is_down[0]:
+            raise ValueError("a bug")
+        got.extend(map(dict, rows))
+
+    def run(schema: str, row: dict[str, Any]) -> Summary:
+        log.append([row])
+        storm = hs.Topology("wider")
+        storm.spout("rows", log, schema=schema).sink("out", hs.Call(deliver))
+        return run_topology(storm, ledger=tmp_path / "ledger", until="caught-up")
+
+    assert len(run("k STRING", {"k": "a"}).undelivered) == 1
+    is_down[0] = False
+    assert run("k STRING, n INT", {"k": "b", "n": 1}).undelivered == ()
+    assert got == [{"k": "a", "n": None}, {"k": "b", "n": 1}]

@@ -43,7 +43,7 @@ def test_tasks_merge_what_the_driver_would(
     ledger = Ledger(tmp_path / "ledger", create=True)
     runs = layers(ledger)
     asked: list[Merge] = []
-    in_tasks = MergeInTasks(spark, ledger.store.address, ledger.id)
+    in_tasks = MergeInTasks(spark, ledger.store.address, ledger.copies, tasks=3)
 
     def elsewhere(merge: Merge) -> list[Run] | None:
         asked.append(merge)
@@ -59,10 +59,17 @@ def test_tasks_merge_what_the_driver_would(
     assert {run.seq for run in there.added} == {10}
 
 
+def test_each_job_merges_one_range_of_each_owner_at_most(spark: SparkSession) -> None:
+    low = -(1 << 63)
+    ranges = [(low, low + 9), (low + 10, -1), (0, 1 << 62), ((1 << 62) + 1, (1 << 62) + 9), ((1 << 62) + 10, 1 << 63)]
+    rounds = MergeInTasks(spark, "nowhere", "none", tasks=2)._rounds(ranges)
+    assert rounds == [[(0, low), (2, 0)], [(1, low + 10), (3, (1 << 62) + 1)], [(4, (1 << 62) + 10)]]
+
+
 def test_a_merge_that_tasks_cannot_do_is_left_to_the_driver(spark: SparkSession, tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "ledger", create=True)
     merge = due("counts", ("k",), layers(ledger), Stamp(11, 1), everything=True)
     assert merge is not None
     for run in merge.runs:
         ledger.store.delete(run_name("counts", run.id))
-    assert MergeInTasks(spark, ledger.store.address, ledger.id)(merge) is None
+    assert MergeInTasks(spark, ledger.store.address, ledger.copies, tasks=3)(merge) is None

@@ -221,7 +221,7 @@ def test_a_file_that_changes_or_goes_meanwhile_is_an_error(tmp_path: Path) -> No
         list(archived.rows(0, 0, 4))
 
 
-@pytest.mark.parametrize("path", ["nowhere", "s3://bucket/old", "broken.parquet"])
+@pytest.mark.parametrize("path", ["nowhere", "http://host/old", "broken.parquet"])
 def test_a_place_without_such_files_is_an_error(tmp_path: Path, path: str) -> None:
     storm = shop(tmp_path)
     (tmp_path / "broken.parquet").write_bytes(b"PAR1")

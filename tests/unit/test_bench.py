@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import http.client
+import threading
+from collections import Counter
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import numpy as np
@@ -10,10 +14,12 @@ import pytest
 from bench.bench import Check
 from bench.broker import counts_in, records, totals
 from bench.contest import Ratio, Series, fastest, ratio
+from bench.object_store import Counted, Traffic, folder_of, kind_of
 from bench.peers.nexmark import EXPRESSIBLE
 from bench.peers.peer import Tick
 from bench.picture import comparisons, doublings, picture
-from bench.suite import nexmark
+from bench.suite import BENCHES, nexmark
+from bench.suite.cluster_requests import bill
 from bench.turn import latencies_ms, percentiles
 from bench.work import Work
 from hailstorm.examples.nexmark.queries import QUERIES
@@ -102,3 +108,72 @@ def test_the_table_of_nexmark_has_every_query_as_it_is() -> None:
     assert "| 2 | 1,234 | 99 |" in nexmark.table(measured)
     assert set(nexmark.WHY_NOT).isdisjoint(EXPRESSIBLE)
     assert set(nexmark.WHY_NOT) | set(EXPRESSIBLE) == set(QUERIES)
+
+
+def test_benches_have_names_of_their_own_and_those_of_clusters_are_among_them() -> None:
+    names = [bench.name for bench in BENCHES]
+    assert len(names) == len(set(names))
+    assert [name.removeprefix("cluster-") for name in names if name.startswith("cluster-")] == [
+        "two", "store", "bytes", "cache", "death", "requests",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "kind", "folder"),
+    [
+        ("GET", "/storms/far/state/counts/x.parquet", "GET", "state"),
+        ("GET", "/storms?list-type=2&prefix=far%2Fcommits%2F", "LIST", ""),
+        ("PUT", "/storms/far/lease.json", "PUT", "lease.json"),
+        ("POST", "/storms/far/state/counts/x.parquet?uploads", "POST", "state"),
+        ("POST", "/storms?delete", "DELETE", ""),
+        ("HEAD", "/storms/far/commits/1.json", "HEAD", "commits"),
+    ],
+)
+def test_a_request_is_counted_as_the_store_would_bill_it(method: str, path: str, kind: str, folder: str) -> None:
+    assert (kind_of(method, path), folder_of(path)) == (kind, folder)
+
+
+def test_a_bill_is_per_tick_and_per_day() -> None:
+    counted = Counted(Counter(PUT=40, GET=100, DELETE=10), Counter())
+    found = bill(counted, ticks=10, seconds=864.0)  # a hundredth of a day
+    assert found["ticks per day"] == "1,000"
+    assert found["requests per tick"] == "DELETE 1.0, GET 10.0, PUT 4.0"
+    assert found["requests per day"] == "DELETE 1,000, GET 10,000, PUT 4,000"
+    assert [value for name, value in found.items() if name.startswith("dollars per day")] == ["0.02"]
+
+
+class Echo(BaseHTTPRequestHandler):
+    """A store that holds everything: of a GET the path, of anything else nothing."""
+
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+    def answer(self) -> None:
+        body = self.path.encode() if self.command == "GET" else b""
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.send_response(200)
+        self.send_header("Content-Length", "7" if self.command == "HEAD" else str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_GET = do_PUT = do_HEAD = answer
+
+
+def test_what_goes_through_the_proxy_is_passed_on_and_counted() -> None:
+    store = HTTPServer(("127.0.0.1", 0), Echo)
+    threading.Thread(target=store.serve_forever, daemon=True).start()
+    with Traffic.to(int(store.server_address[1])) as traffic:
+        before = traffic.counted()
+        connection = http.client.HTTPConnection("127.0.0.1", traffic.port)
+        for method, body in (("PUT", b"rows"), ("GET", None), ("HEAD", None)):
+            connection.request(method, "/storms/far/state/x", body)
+            answer = connection.getresponse()
+            assert (answer.status, answer.read()) == (200, b"/storms/far/state/x" if method == "GET" else b"")
+        assert answer.getheader("Content-Length") == "7", "of a file that is only looked for"
+        connection.close()
+        counted = traffic.counted() - before
+    store.shutdown()
+    store.server_close()
+    assert counted == Counted(Counter(PUT=1, GET=1, HEAD=1), Counter(state=19))

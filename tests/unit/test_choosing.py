@@ -74,10 +74,17 @@ def test_a_queue_reads_the_oldest_however_much_waits() -> None:
     assert (choice.interval.start, choice.interval.end, choice.holes) == (at(p0=0), at(p0=100), {})
 
 
+def test_a_log_with_few_records_does_not_wait_behind_one_with_many() -> None:
+    choice = choose(logs({0: 1_000_000, 1: 60, 2: 0}), Clock(), None, 1600, "queue")
+    assert choice.interval.end == at(p0=1540, p1=60, p2=0)
+    choice = choose(logs({0: 900_000, 1: 100_000}), Clock(), None, 1600, "queue")  # by what waits, but for a little
+    assert choice.interval.end == at(p0=1361, p1=240)
+
+
 def test_drop_skips_to_the_newest_ticks_worth() -> None:
     choice = choose(logs({0: 6000, 1: 2000}), at(p0=0, p1=0), None, 400, "drop")
-    assert (choice.interval.start, choice.interval.end) == (at(p0=5700, p1=1900), at(p0=6000, p1=2000))
-    assert choice.holes == {"letters": {"0": [Hole(0, 5700, "dropped")], "1": [Hole(0, 1900, "dropped")]}}
+    assert (choice.interval.start, choice.interval.end) == (at(p0=5711, p1=1888), at(p0=6000, p1=2000))
+    assert choice.holes == {"letters": {"0": [Hole(0, 5711, "dropped")], "1": [Hole(0, 1888, "dropped")]}}
     assert (choice.lag, choice.lag_after) == (8000, 0)
 
 

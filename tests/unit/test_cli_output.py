@@ -175,6 +175,12 @@ def test_the_summary_says_what_was_skipped_and_rejected_and_where_to_look(capsys
     assert "errors app.py" in text
 
 
+def test_commands_to_type_are_quoted_where_a_path_has_a_space_in_it(capsys: pytest.CaptureFixture[str]) -> None:
+    summary = Summary("led", commit=4, ticks=3, rows=600, errors=0, late=0, skipped=0, rejected=0, seconds=2.0)
+    show_summary(summary, "my shop/app.py")
+    assert "status 'my shop/app.py'\n" in capsys.readouterr().err
+
+
 def test_a_console_is_one_of_rich_once_it_is_used() -> None:
     written = io.StringIO()
     console: Any = output._Later(file=written, force_terminal=True, width=80)

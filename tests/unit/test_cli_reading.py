@@ -20,6 +20,7 @@ from hailstorm.ledger.cursors import SinkRecord
 from hailstorm.ledger.hashing import hash_columns
 from hailstorm.ledger.ledger import Ledger, next_commit
 from hailstorm.ledger.letters import LETTER
+from hailstorm.ledger.reader import State
 from hailstorm.ledger.runs import write_run
 
 
@@ -134,6 +135,12 @@ def test_where_that_does_not_parse_is_an_error(ledger: str) -> None:
 
 def test_limit_cuts_and_a_table_says_what_is_left_out(ledger: str) -> None:
     assert len(_lines("state", ledger, "counts", "--limit", "2", "--json")) == 2
+
+
+def test_a_limit_holds_no_more_than_it_shows(ledger: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(State, "arrow", lambda state: pytest.fail("the whole state was loaded"))
+    assert len(_lines("state", ledger, "counts", "--limit", "2", "--json")) == 2
+    assert "rain" in CliRunner().invoke(app, ["state", ledger, "counts", "--limit", "2"]).stdout
 
 
 def test_an_unknown_step_lists_the_known_ones(ledger: str) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from hailstorm.cli.target import find_ledger, load_app
 from hailstorm.errors import TopologyError, UsageError
+from hailstorm.ledger.ledger import Ledger
 
 HEAD = "import hailstorm as hs\n"
 
@@ -115,3 +116,14 @@ def test_an_app_that_never_ran_has_no_ledger_yet(write) -> None:
 def test_a_folder_that_is_no_ledger_is_said_to_be_none(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"has no hailstorm\.json"):
         find_ledger(str(tmp_path))
+
+
+def test_an_app_may_be_told_where_its_ledger_is(write, tmp_path: Path) -> None:
+    target, elsewhere = write(HEAD + "s = hs.Topology('one')"), str(tmp_path / "elsewhere")
+    with pytest.raises(UsageError, match=r"no ledger yet: nothing at .*elsewhere\n  Type: hailstorm run .* --ledger"):
+        find_ledger(target, elsewhere)
+    Ledger(elsewhere, create=True)
+    assert find_ledger(target, elsewhere) == elsewhere
+    assert find_ledger(target, "s3://bucket/one") == "s3://bucket/one"
+    with pytest.raises(UsageError, match="HS-CLI-119"):
+        find_ledger(elsewhere, elsewhere)

@@ -757,3 +757,17 @@ def test_the_ledger_shows_rejected_rows_among_the_dead_letters(tmp_path: Path) -
         {"spout": None, "partition": None, "offset": None, "step": "board", "reason": "too long",
          "raw": b'{"word":"rain"}'}
     ]  # fmt: skip
+
+
+def test_the_copy_of_a_cursor_is_never_ahead_of_the_sinks_own(tmp_path: Path) -> None:
+    """Commits without rows for a sink are not in its target. A copy that counted them would ask for the whole table."""
+    outbox, sink = MemoryOutbox(is_table=True), Sqlite(tmp_path / "all.db", "words")
+    outbox.commit("a")
+    with delivering(outbox, table_step(sink)) as deliverer:
+        assert deliverer.wait(10, 1)
+        for words in ("b", ""):  # the copy of the second one waits for a while; the third has nothing for the sink
+            deliverer.notify(outbox.commit(*words))
+            assert deliverer.wait(10, outbox.newest())
+    with delivering(outbox, table_step(sink)) as deliverer:
+        assert deliverer.wait(10, 3), "it has got all, and lacks nothing"
+        assert deliverer.lacking() == ()

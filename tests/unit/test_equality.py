@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from hailstorm.ledger.equality import equal_values
+from hailstorm.ledger.same_value import same_value
 from tests.length import examples
 
 PLAIN: dict[pa.DataType, some.SearchStrategy[Any]] = {
@@ -74,6 +75,7 @@ def test_columns_are_compared_as_python_compares_their_values(data: some.DataObj
     for left, right in ((new, old), (old, new), (new, other), (pa.chunked_array([new]), old)):
         expected = [same(a, b) for a, b in zip(left.to_pylist(), right.to_pylist(), strict=True)]
         assert equal_values(left, right).to_pylist() == expected
+        assert [same_value(a, b) for a, b in zip(left.to_pylist(), right.to_pylist(), strict=True)] == expected
         assert equal_values(left.slice(start), right.slice(start)).to_pylist() == expected[start:]
 
 

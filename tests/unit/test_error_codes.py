@@ -6,6 +6,7 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import hailstorm
@@ -51,8 +52,13 @@ SHARED = {
 }
 
 
-def raised() -> Iterator[tuple[str, str]]:
+@cache
+def raised() -> tuple[tuple[str, str], ...]:
     """(code, module) of every error that is made with a number."""
+    return tuple(_raised())
+
+
+def _raised() -> Iterator[tuple[str, str]]:
     for file in sorted(PACKAGE.rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in FAMILIES:

@@ -12,9 +12,9 @@ import pytest
 import hailstorm as hs
 from hailstorm.algebra.monoid import SqlMonoid
 from hailstorm.columns import EVENT_TIME, HASH, TIME
-from hailstorm.engine.stages import group
+from hailstorm.engine.stages import exchange, group
 from hailstorm.engine.stages.chain import Task, run_stages
-from hailstorm.engine.stages.exchange import LeaveParts, ReadParts, part_names
+from hailstorm.engine.stages.exchange import LeaveParts, PackParts, ReadParts, UnpackParts, borders, part_names
 from hailstorm.engine.stages.fold import STATE, Cell
 from hailstorm.engine.stages.group import GroupRows, Lifted
 from hailstorm.engine.stages.order import Order, Report
@@ -59,6 +59,26 @@ def test_every_key_comes_out_once_at_one_task(
         found += [(row["k"], row[f"{STATE}n"]) for batch in rows for row in batch.to_pylist()]
     assert len(found) == len(dict(found))
     assert dict(found) == Counter(keys.reshape(-1).tolist())
+
+
+@pytest.mark.parametrize("packed_bytes", [1, 1_000, 1 << 20])
+def test_what_is_packed_for_a_task_is_of_its_range_and_comes_out_as_it_was(
+    packed_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exchange, "_PACKED_BYTES", packed_bytes)
+    numbers, task = (30, 10, 20), _task(Path(), 0, {})
+    hashes = np.sort(np.random.default_rng(2).integers(-(1 << 63), (1 << 63) - 1, 300))
+    rows = pa.record_batch({"k": [f"k{n}" for n in range(300)], HASH: hashes})
+    schema = pa.schema([("rows", pa.binary()), ("number", pa.int32())])
+    packed = pa.Table.from_batches(PackParts(numbers, schema)(iter([rows]), task))
+    found = []
+    for owner, number in enumerate(numbers):
+        mine = packed.filter(pa.compute.equal(packed.column("number"), number)).select(["rows"])
+        unpacked = pa.Table.from_batches(UnpackParts()(iter(mine.to_batches()), task), rows.schema)
+        owners = np.searchsorted(borders(3), np.asarray(unpacked.column(HASH)), side="right")
+        assert len(owners) and (owners == owner).all()
+        found += unpacked.to_pylist()
+    assert found == rows.to_pylist()
 
 
 def test_entries_that_are_due_stay_beside_the_rows_of_their_key() -> None:

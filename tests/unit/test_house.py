@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import get_type_hints
 
@@ -38,23 +39,23 @@ ROWS = [
 # The only calls upwards, each when a user asks for it: `storm.run()`, `storm.rewind()` and others do what commands do.
 # And what a source, a sink and the answers of these look like, for type checkers only.
 UPWARDS = {
-    ("topology/topology.py", "hailstorm.cli.run"),
-    ("topology/topology.py", "hailstorm.engine.progress.Progress"),
-    ("topology/topology.py", "hailstorm.engine.progress.Retried"),
-    ("topology/topology.py", "hailstorm.engine.run"),
-    ("topology/topology.py", "hailstorm.history.audit.AuditedSteps"),
-    ("topology/topology.py", "hailstorm.history.backfill"),
-    ("topology/topology.py", "hailstorm.history.looking_back"),
-    ("topology/topology.py", "hailstorm.history.looking_back.Looked"),
-    ("topology/topology.py", "hailstorm.history.planning"),
-    ("topology/topology.py", "hailstorm.history.planning.Planned"),
-    ("topology/topology.py", "hailstorm.history.replay.Replayed"),
-    ("topology/topology.py", "hailstorm.history.rewind"),
-    ("topology/topology.py", "hailstorm.history.rewind_steps"),
-    ("topology/topology.py", "hailstorm.history.one_record.Record"),
-    ("topology/topology.py", "hailstorm.history.trace.Trace"),
-    ("topology/topology.py", "hailstorm.history.rewind.Rewinding"),
-    ("topology/topology.py", "hailstorm.engine.progress.Summary"),
+    ("topology/operations.py", "hailstorm.cli.run"),
+    ("topology/operations.py", "hailstorm.engine.progress.Progress"),
+    ("topology/operations.py", "hailstorm.engine.progress.Retried"),
+    ("topology/operations.py", "hailstorm.engine.run"),
+    ("topology/operations.py", "hailstorm.history.audit.AuditedSteps"),
+    ("topology/operations.py", "hailstorm.history.backfill"),
+    ("topology/operations.py", "hailstorm.history.looking_back"),
+    ("topology/operations.py", "hailstorm.history.looking_back.Looked"),
+    ("topology/operations.py", "hailstorm.history.planning"),
+    ("topology/operations.py", "hailstorm.history.planning.Planned"),
+    ("topology/operations.py", "hailstorm.history.replay.Replayed"),
+    ("topology/operations.py", "hailstorm.history.rewind"),
+    ("topology/operations.py", "hailstorm.history.rewind_steps"),
+    ("topology/operations.py", "hailstorm.history.one_record.Record"),
+    ("topology/operations.py", "hailstorm.history.trace.Trace"),
+    ("topology/operations.py", "hailstorm.history.rewind.Rewinding"),
+    ("topology/operations.py", "hailstorm.engine.progress.Summary"),
     ("topology/topology.py", "hailstorm.spouts.source.Source"),
     ("topology/stream.py", "hailstorm.sinks.sink.Sink"),
     ("topology/step.py", "hailstorm.spouts.source.Source"),
@@ -93,9 +94,19 @@ def part_of(module: Path) -> str:
     return module.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
-def imports_of(module: Path) -> Iterator[str]:
+@cache  # hundreds of tests ask for the same modules
+def nodes_of(module: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(ast.parse(module.read_text())))
+
+
+@cache
+def imports_of(module: Path) -> tuple[str, ...]:
     """What a module names in imports, anywhere in it, and in import_module calls."""
-    for node in ast.walk(ast.parse(module.read_text())):
+    return tuple(_imports_of(module))
+
+
+def _imports_of(module: Path) -> Iterator[str]:
+    for node in nodes_of(module):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -133,7 +144,8 @@ PUBLIC_NAMES = {name for names in PUBLIC.values() for name in names.split()}
     "module", [m for m in MODULES if part_of(m) in WITHOUT_SPARK], ids=lambda m: str(m.relative_to(PACKAGE))
 )
 def test_only_the_engine_and_what_is_above_it_know_spark(module: Path) -> None:
-    tree = ast.parse(module.read_text())
+    tree = nodes_of(module)[0]
+    assert isinstance(tree, ast.Module)
     # Inside a function it is the caller's choice (`.spark()` of the reader); at the top it would be everyone's.
     top = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
     named = [alias.name for node in top if isinstance(node, ast.Import) for alias in node.names]
@@ -158,7 +170,7 @@ HIDDEN_NAMES = {
 )
 def test_hidden_names_of_columns_are_in_one_place(module: Path) -> None:
     """Elsewhere the names of columns.py are used, in SQL texts too: a name that is written twice is changed once."""
-    texts = [node.value for node in ast.walk(ast.parse(module.read_text())) if isinstance(node, ast.Constant)]
+    texts = [node.value for node in nodes_of(module) if isinstance(node, ast.Constant)]
     assert not HIDDEN_NAMES.intersection(text for text in texts if isinstance(text, str))
 
 

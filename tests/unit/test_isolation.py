@@ -13,7 +13,7 @@ import hailstorm as hs
 from hailstorm.clock.clock import Clock, Interval
 from hailstorm.engine.advance import Outcome, Work
 from hailstorm.engine.ticks import attempts
-from hailstorm.engine.ticks.bad_records import Budget, Ranges, SearchStopped, bad_records
+from hailstorm.engine.ticks.bad_records import Budget, Ranges, SearchStopped, bad_records, first_half
 from hailstorm.errors import BadRecord, BadRecordsError, RunError, TransientRunError
 from hailstorm.halving import failing_parts
 from hailstorm.topology.settings import Settings
@@ -112,3 +112,77 @@ def test_tries_that_name_bad_records_do_not_count_as_failures(monkeypatch: pytes
     work = Work(nothing, nothing, interval, 0)
     assert tried.advance(nothing, work, threading.Event()) == Outcome(interval)
     assert not raised
+
+
+@given(starts=st.lists(st.integers(0, 9), min_size=1, max_size=3), lengths=st.lists(st.integers(0, 9), min_size=3))
+def test_the_first_half_of_an_interval_is_a_beginning_of_it(starts: list[int], lengths: list[int]) -> None:
+    ends = {p: start + lengths[p] for p, start in enumerate(starts)}
+    interval = Interval(Clock({"s": dict(enumerate(starts))}), Clock({"s": ends}))
+    half = first_half(interval)
+    assert half.start == interval.start
+    assert interval.end.covers(half.end)
+    assert len(half) == -(-len(interval) // 2)
+
+
+class Naming:
+    """An advance that fails on a bad record and names it: one at each try, as a monoid of one's own may."""
+
+    def __init__(self, bad: set[int]) -> None:
+        self.bad, self.tries = bad, 0
+
+    def __call__(self, spark: Any, plan: Any, work: Work, *_: Any) -> Outcome:
+        self.tries += 1
+        known = work.excluded.get("s", {}).get(0, {})
+        (only,) = work.interval.ranges()
+        for offset in range(only.start, only.end):
+            if offset in self.bad and offset not in known:
+                raise BadRecordsError(11, "bad", records=(BadRecord("s", 0, offset, f"why {offset}"),))
+        return Outcome(work.interval)
+
+
+def attempts_with(monkeypatch: pytest.MonkeyPatch, naming: Naming, settings: Settings) -> attempts.Attempts:
+    monkeypatch.setattr(attempts, "advance", naming)
+    nothing: Any = None
+    return attempts.Attempts(nothing, hs.Topology("t"), nothing, settings, lambda message: None)
+
+
+def test_tries_that_name_bad_records_spend_the_budget_and_then_the_tick_gets_shorter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    naming = Naming(bad=set(range(0, 64, 2)))
+    tried = attempts_with(monkeypatch, naming, Settings(search_jobs=5, error_limit=1.0))
+    nothing: Any = None
+    interval = Interval(Clock({"s": {0: 0}}), Clock({"s": {0: 64}}))
+    outcome = tried.advance(nothing, Work(nothing, nothing, interval, 0), threading.Event())
+    assert outcome is not None
+    # Five are named, and a sixth; five more in half of it, and a sixth; and all in a quarter of it are known by now.
+    assert outcome.interval == Interval(interval.start, Clock({"s": {0: 16}}))
+    assert naming.tries == 13
+
+
+def test_the_time_of_the_budget_counts_for_tries_that_name_bad_records_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    naming = Naming(bad=set(range(64)))
+    tried = attempts_with(monkeypatch, naming, Settings(search_time_ms=0, error_limit=1.0))
+    nothing: Any = None
+    interval = Interval(Clock({"s": {0: 0}}), Clock({"s": {0: 64}}))
+    outcome = tried.advance(nothing, Work(nothing, nothing, interval, 0), threading.Event())
+    assert outcome is not None
+    assert 0 < len(outcome.interval) < 64
+    assert naming.tries < 20
+
+
+def test_naming_ends_at_once_when_we_are_asked_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    stop = threading.Event()
+    naming = Naming(bad=set(range(8)))
+
+    def stopped(*given: Any) -> Outcome:
+        if naming.tries == 3:
+            stop.set()
+        return naming(*given)
+
+    tried = attempts_with(monkeypatch, naming, Settings(error_limit=1.0))
+    monkeypatch.setattr(attempts, "advance", stopped)
+    nothing: Any = None
+    interval = Interval(Clock({"s": {0: 0}}), Clock({"s": {0: 64}}))
+    assert tried.advance(nothing, Work(nothing, nothing, interval, 0), stop) is None
+    assert naming.tries == 4

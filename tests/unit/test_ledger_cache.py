@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -140,6 +141,38 @@ def test_runs_that_are_not_live_are_let_go(place: tuple[RunCache, Run], tmp_path
     cache.let_go({"counts": (run,)})
     open_ = {(folder, run_id) for folder, _, run_id in module._open_runs}
     assert open_ == {(str(cache.folder), run.id), (str(other.folder), old.id)}
+
+
+def test_copies_of_runs_that_were_merged_go_with_the_next_task(place: tuple[RunCache, Run]) -> None:
+    cache, run = place
+    merged = write_run(cache.store, "counts", TABLE, Stamp(2, 1))
+    live = {"counts": (run,)}
+    cache.open("counts", run)
+    cache.tidy(live, now=cache.let_go(live))
+    cache.open("counts", merged)
+    live = {"counts": (merged,)}
+    assert cache.let_go(live)
+    cache.tidy(live, now=True)
+    assert [path.stem for path in cache.folder.rglob("*.arrow")] == [merged.id]
+    assert not cache.let_go(live)
+
+
+def test_copies_that_nobody_here_has_needed_for_minutes_are_dropped(
+    place: tuple[RunCache, Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache, run = place
+    other = write_run(cache.store, "counts", TABLE, Stamp(2, 1))
+    monkeypatch.setattr(module, "_next_dropping", {})
+    monkeypatch.setattr(module, "_TIDY_SECONDS", 0.0)
+    for one in (run, other):
+        cache.open("counts", one)
+        os.utime(cache.path("counts", one.id), (0, 0))
+    monkeypatch.setattr(module, "_used", set())  # as after a long time in which nothing was done
+    cache.drop_unused()
+    assert cache.path("counts", other.id).exists(), "a process that has just come knows nothing yet"
+    cache.open("counts", run)
+    cache.drop_unused()
+    assert [path.stem for path in cache.folder.rglob("*.arrow")] == [run.id]
 
 
 def test_without_a_boot_id_no_copy_is_trusted(

@@ -184,6 +184,25 @@ def test_large_results_are_cut_by_hash_into_runs_of_bounded_size(
         assert left.last < right.first, "the pieces do not overlap"
 
 
+def test_no_merged_run_has_hashes_on_both_sides_of_a_border(tmp_path: Path) -> None:
+    place = Place(tmp_path, random.Random(5), layers=20, keys=30)
+    change = compact(place.store, place.cache, "counts", ["k"], place.runs, Stamp(99, 1), borders=(-4, 3, 7))
+    assert change is not None
+    assert [(run.first < 3, run.last >= 7) for run in change.added] == [(True, False), (False, False), (False, True)]
+    place.runs = changed_runs(place.runs, change)
+    assert kept(place.rows()) == kept(place.oracle)
+
+
+def test_a_range_that_is_merged_by_itself_has_one_owner() -> None:
+    runs = [Run(id=f"r{i}", seq=i + 1, rows=400_000, bytes=1, first=-900, last=900) for i in range(8)]
+    merge = due("counts", ["k"], runs, Stamp(9, 1), everything=True, borders=(-10, 10, 5_000))
+    assert merge is not None
+    ranges = merge.ranges()
+    assert (ranges[0][0], ranges[-1][1]) == (-900, 900)
+    assert all(left[1] + 1 == right[0] for left, right in pairwise(ranges))
+    assert {-10, 10} <= {low for low, _ in ranges}
+
+
 def test_a_tombstone_stays_while_an_older_run_may_hold_its_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = LocalStore(tmp_path)
     cache = RunCache(store, tmp_path / ".cache")

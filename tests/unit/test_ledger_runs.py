@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hailstorm.columns import TIME
 from hailstorm.ledger.cache import OpenRun
 from hailstorm.ledger.commit import Stamp
 from hailstorm.ledger.lookup import all_members, look_up, numbered_members
@@ -119,7 +120,10 @@ def test_a_lookup_by_time_finds_what_a_lookup_in_all_runs_finds(
     queries = timed(table_of(dict.fromkeys(asked, (0, 0, False)), {**hashes, **missing}))
     runs = [opened(timed(table_of(layer, hashes))) for layer in reversed(made)]
     pruned, whole = look_up(queries, ["word", "place"], runs, "place"), look_up(queries, ["word", "place"], runs)
-    for matches in (pruned, whole):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hailstorm.ledger.cache.FEW_MOMENTS", 0)  # as where each row has a time of its own
+        by_latest = look_up(queries, ["word", "place"], [OpenRun.of(run.table) for run in runs], "place")
+    for matches in (pruned, by_latest):
         assert matches.column("n", pa.int64()).to_pylist() == whole.column("n", pa.int64()).to_pylist()
         assert matches.found().to_pylist() == whole.found().to_pylist()
 
@@ -158,19 +162,27 @@ def test_members_by_number_are_the_newest_rows_of_their_groups(
 
 
 def timed(table: pa.Table) -> pa.Table:
-    """With the place as a number of microseconds."""
-    return table.set_column(2, "place", table.column("place").cast(pa.int64()))
+    """With the place as a time in microseconds."""
+    return table.set_column(2, "place", table.column("place").cast(pa.int64()).cast(TIME))
 
 
 @settings(max_examples=examples(25, 60), deadline=None)
-@given(layers(), st.lists(HASHES, unique=True, min_size=1))
+@given(layers(), st.lists(HASHES, unique=True, min_size=1), st.none() | st.integers(-1, 2))
 def test_all_members_of_a_hash_are_found(
-    case: tuple[dict[tuple[str, int], int], list[Layer]], asked: list[int]
+    case: tuple[dict[tuple[str, int], int], list[Layer]], asked: list[int], moment: int | None
 ) -> None:
     hashes, made = case
-    tables = [table_of(layer, hashes) for layer in reversed(made)]
-    found = all_members(np.array(sorted(asked), dtype=np.int64), [opened(table) for table in tables])
-    expected = [[row for row in table.to_pylist() if row["_hash"] in asked] for table in tables]
+    tables = [timed(table_of(layer, hashes)) for layer in reversed(made)]
+    after = None if moment is None else ("place", moment)
+    found = all_members(np.array(sorted(asked), dtype=np.int64), [opened(table) for table in tables], after)
+    expected = [
+        [
+            row
+            for row, place in zip(table.to_pylist(), table.column("place").cast(pa.int64()).to_pylist(), strict=True)
+            if row["_hash"] in asked and (moment is None or place > moment)
+        ]
+        for table in tables
+    ]
     assert [table.to_pylist() for table in found] == [rows for rows in expected if rows]
 
 

@@ -153,6 +153,27 @@ def test_a_way_that_was_unlucky_once_is_looked_at_again() -> None:
     assert chosen[-20:].count(1) >= 19
 
 
+def test_after_a_backlog_small_ticks_are_resident_whatever_large_ones_seem_to_say() -> None:
+    pace = Pace(1.0, 10**7, (0, 1, 2))
+    for rows, seconds in ((1_000_000, 3.0), (1_000_000, 3.0), (200_000, 2.9)):  # noise: "a tick of nothing takes 2.8 s"
+        pace.observe(0, rows, seconds)
+    for rows in (1_000, 2_000, 1_000):
+        pace.observe(1, rows, 0.06)
+    assert pace.way(1_000) == 0
+    pace.observe(0, 1_000, 0.015)
+    assert {way for way, _ in run(pace, machine(w0=(0.015, 0), w1=(0.06, 0), w2=(0.3, 0)), 200, 1_000)} == {0}
+
+
+def test_small_ticks_that_were_unlucky_as_resident_are_looked_at_again() -> None:
+    pace = Pace(1.0, 10**7, (0, 1, 2))
+    for _ in range(3):
+        pace.observe(0, 1_000, 0.5)  # a busy moment
+        pace.observe(1, 1_000, 0.06)
+    done = run(pace, machine(w0=(0.015, 0), w1=(0.06, 0), w2=(0.3, 0)), 100, 1_000)
+    assert done[0][0] == 1 and done[-1][0] == 0
+    assert 2 not in {way for way, _ in done}
+
+
 def test_waits_between_looks_at_silent_logs_grow() -> None:
     waits = [idle_wait(looks) for looks in (0, 50, 60, 1_000, 10**9)]
     assert waits == sorted(waits)
@@ -195,3 +216,23 @@ def test_what_may_only_be_resident_is_prepared_while_there_is_no_worker() -> Non
     assert pace.way(1_000, resident=False) == 1
     pace.observe(1, 1_000, 0.1)  # and that is measured as what it was
     assert pace.lines[0].seen == 0
+
+
+def test_other_cores_are_another_planned_way_of_which_nothing_is_known() -> None:
+    pace = Pace(1.0, 10**7, (0, 1, 2))
+    run(pace, machine(w0=(0.001, 2e-5), w1=(0.1, 1e-5), w2=(0.2, 2e-6)), 60)
+    of_prepared = pace.lines[1]
+    pace.replan(5)
+    assert (pace.ways, set(pace.lines)) == ((0, 1, 5), {0, 1, 5})
+    assert pace.lines[1] is of_prepared and not pace.lines[5].seen
+    known = pace.lines[5]
+    pace.replan(5)
+    assert pace.lines[5] is known, "the same cores are no news"
+    run(pace, machine(w0=(0.001, 2e-5), w1=(0.1, 1e-5), w5=(0.2, 1e-6)), 60)
+    assert pace.lines[5].seen > 2
+
+
+def test_where_no_way_is_planned_other_cores_change_nothing() -> None:
+    pace = Pace(1.0, 10**7, (0, 1))
+    pace.replan(5)
+    assert pace.ways == (0, 1)

@@ -6,6 +6,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,11 +16,13 @@ from hailstorm.columns import HASH, HIDDEN, KIND, TIME
 from hailstorm.engine.stages import chain, deposit
 from hailstorm.engine.stages.chain import Batches, Line, Pass, Shelf, Stage, Task, run_stages
 from hailstorm.engine.stages.deposit import Deliver, GiveErrors, Outlet
+from hailstorm.engine.stages.failure import StageFailed
 from hailstorm.engine.stages.order import Order, Report
 from hailstorm.engine.stages.rows import ReadWhole
 from hailstorm.ledger import compaction
+from hailstorm.ledger.commit import Run
 from hailstorm.ledger.keyed_state import Layout
-from hailstorm.ledger.stores.store import read_table
+from hailstorm.ledger.stores.store import Store, read_table
 from tests.unit.stage_ticks import Ticks
 
 ROWS = pa.record_batch({"n": [1, 2, 3]})
@@ -207,3 +210,42 @@ def test_a_large_table_is_read_and_sent_in_pieces(tmp_path: Path, monkeypatch: p
     assert len(files) > 3
     rows = [row for file in files for row in read_table(task.store, file.path).to_pylist()]
     assert sorted((row["k"], row["n"]) for row in rows) == [(n, n * (2 - n % 2)) for n in range(1_000)]
+
+
+def _write(task: Task, name: str, first: int, count: int) -> None:
+    numbers = np.arange(first, first + count)
+    columns = {"k": pa.array(numbers), HASH: pa.array(numbers), "n": pa.array(numbers)}
+    task.state(Layout(name, ("k",))).write(columns, pa.repeat(pa.scalar(0, TIME), count))
+
+
+def test_large_runs_are_written_beside_the_stages_and_reported_in_their_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chain, "_LARGE_RUN", 100)
+    task = Ticks(tmp_path, (), (Layout("counts", ("k",)),), ())._task(None, 0)
+    for name, count in (("counts", 500), ("counts", 5), ("other", 5)):
+        _write(task, name, 0, count)
+    assert set(task.report.runs) == {"other"}
+    (report,) = task.finish()
+    assert {name: [run.rows for run in runs] for name, runs in report.runs.items()} == {
+        "other": [5],
+        "counts": [500, 5],
+    }
+    assert all((tmp_path / name).exists() for name in report.files())
+
+
+def test_what_was_written_beside_a_failure_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chain, "_LARGE_RUN", 100)
+    task, written = Ticks(tmp_path, (), (Layout("counts", ("k",)),), ())._task(None, 0), chain.write_run
+
+    def full(store: Store, table: str, *rest: Any, **options: Any) -> Run:
+        if table == "full":
+            raise OSError(28, "No space left on device")
+        return written(store, table, *rest, **options)
+
+    monkeypatch.setattr(chain, "write_run", full)
+    with pytest.raises(StageFailed, match="No space left"), task.without_traces_of_failure():
+        for name in ("counts", "full", "other"):
+            _write(task, name, 0, 500)
+        task.finish()
+    assert not list((tmp_path / "state").rglob("*.parquet"))

@@ -252,7 +252,7 @@ def test_a_missing_package_names_the_extra(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setitem(sys.modules, "duckdb", None)
     error = error_of(lambda: DuckDB(tmp_path / "x", "counts").open(BOARD))
     assert error.code == "HS-SNK-002"
-    assert "pip install hailstorm[duckdb]" in error.hint
+    assert "pip install 'hailstorm[duckdb]'" in error.hint
 
 
 def test_a_function_that_raises_is_shown_with_its_line() -> None:

@@ -16,7 +16,7 @@ from hailstorm.engine.delivery.second_chance import second_chance
 from hailstorm.errors import FencedError, LedgerError
 from hailstorm.faults import inject
 from hailstorm.ledger import vacuum as module
-from hailstorm.ledger.commit import DataFile, Stamp, commit_name
+from hailstorm.ledger.commit import DataFile, SinkShape, Stamp, commit_name
 from hailstorm.ledger.history_limit import FILE_COSTS, HistoryLimit
 from hailstorm.ledger.ledger import Ledger, next_commit
 from hailstorm.ledger.packs import list_commits
@@ -216,6 +216,26 @@ def test_an_outbox_stays_from_the_first_open_dead_letter_of_its_sink_on(small: S
         small.tick(1.0)
         small.clean(whole=True)
     assert small.count("rejected") == 0
+
+
+def test_a_letter_of_a_stream_or_from_before_the_whole_table_keeps_no_outboxes(small: Simulation) -> None:
+    for _ in range(10):
+        small.tick(1.0)
+    small.store.put(f"rejected/board/{5:020d}.parquet", b"")
+    small.clean(whole=True)
+    assert small.count("outbox/board") == 6
+    small.commit(sinks={"board": SinkShape(since=0, is_table=False, fingerprint="f")})
+    small.clean(whole=True)
+    assert small.count("outbox/board") == 0, "its row is in the letter"
+    small.commit(sinks={"board": SinkShape(since=0, is_table=True, fingerprint="f")})
+    for _ in range(10):
+        small.tick(1.0)
+    small.clean(whole=True)
+    assert small.count("outbox/board") == 10
+    small.commit(whole={"board": "joined"})
+    small.clean(whole=True)
+    assert small.count("outbox/board") == 0, "it is out of date"
+    assert small.count("rejected/board") == 1, "and stays, until somebody has seen it"
 
 
 @pytest.mark.parametrize("ticks", [0, 40], ids=["single commits", "packs"])

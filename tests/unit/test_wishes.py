@@ -17,14 +17,17 @@ from hailstorm.engine import run as engine_run
 from hailstorm.engine.delivery.outbox import LedgerOutbox
 from hailstorm.engine.ticks.committing import Committer
 from hailstorm.errors import HailstormError, LedgerError, WordError
+from hailstorm.history import looking_back
 from hailstorm.ledger.commit import Run, StateChange
 from hailstorm.ledger.ledger import Ledger
+from tests.unit.word_ledger import WordLedger
 
 APP = """
 import hailstorm as hs
 storm = hs.Topology("words")
 lines = storm.spout("lines", hs.Log("data/lines"), schema="word STRING")
 lines.fold("counts", by="word", n=hs.count())
+lines.where("loud", "word > 'a'").sink("board", hs.Console())
 """
 
 
@@ -33,7 +36,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def start(*arguments: Any, **options: Any) -> NoReturn:
         raise AssertionError("Spark was started")
 
-    monkeypatch.setattr(engine_run, "start_session", start)
+    for module in (engine_run, looking_back):
+        monkeypatch.setattr(module, "start_session", start)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "app.py").write_text(APP)
     hs.Log(tmp_path / "data/lines").append([{"word": "rain"}])
@@ -50,6 +54,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["--until", "caughtup"], "'caughtup' does not say until when", "Did you mean 'caught-up'?"),
         (["--until", '{"lines": 4}'], "does not say until when", 'a clock such as {"tweets"'),
         (["--accept", "count"], "there is no step 'count' to accept", "Did you mean 'counts'?"),
+        (["--recompute", "count"], "there is no step 'count'", "Did you mean 'counts'?"),
+        (["--backfill", "count"], "there is no step 'count'", "Did you mean 'counts'?"),
+        (["--backfill", "loud"], "neither 'loud' nor any step below it keeps state", "Steps with state: counts"),
         (["--set", "latncy=5s"], "there is no setting 'latncy'", "Did you mean 'latency'?"),
         (["--set", "latency=soon"], "setting 'latency' cannot be 'soon'", "It takes a duration"),
         (["--every", "1x"], "setting 'every' cannot be '1x'", "It takes a duration"),
@@ -81,6 +88,37 @@ def test_good_words_get_as_far_as_spark(folder: Path) -> None:
     words = ["--until", '{"lines": {"0": 9}}', "--accept", "counts", "--set", "latency=5s", "--master", "local[2]"]
     result = CliRunner().invoke(app, ["run", "app.py", *words])
     assert str(result.exception) == "Spark was started"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("backfill app.py count", "there is no step 'count'"),
+        ("backfill app.py counts --from monday", "there is no snapshot 'monday'"),
+        ("rewind app.py --to 1 --steps count", "there is no step 'count'"),
+        ("audit app.py --step count", "there is no state of a step 'count' to audit"),
+        ("audit app.py --at monday", "there is no snapshot 'monday'"),
+        ("audit app.py --from monday", "there is no snapshot 'monday'"),
+        ("replay app.py --from monday", "there is no snapshot 'monday'"),
+        ("replay app.py --from 2 --to 1", "there is nothing between commit 2 and commit 1"),
+        ("trace app.py line/0@1", "there is no spout 'line'"),
+        ("trace app.py --key count rain", "there is no step 'count'"),
+        ("trace app.py --key counts rain --from monday", "there is no snapshot 'monday'"),
+        ("trace app.py --output boards/1/0", "there is no step 'boards'"),
+        ("trace app.py --output counts/1/0", "'counts' is no sink"),
+        ("trace app.py --output board/7/0", "commit 7"),
+        ("resend app.py boards", "there is no sink 'boards'"),
+        ("errors app.py --retry --accept count", "there is no step 'count' to accept"),
+    ],
+)
+def test_wrong_words_of_other_commands_are_refused_before_spark_starts(folder: Path, words: str, says: str) -> None:
+    ledger = WordLedger(folder / ".hailstorm/words")
+    ledger.tick({"rain": 1})
+    ledger.tick({"hail": 1})
+    result = CliRunner().invoke(app, words.split())
+    assert isinstance(result.exception, HailstormError), result.exception
+    assert says in result.exception.what
+    assert result.exception.at is None  # the user's words are not in a file
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ BEGIN = datetime(2026, 1, 31, 9, 30, tzinfo=UTC)
 class WordLedger:
     step = "counts"  # the name that it has
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: str | Path) -> None:
         self.ledger = Ledger(root, create=True)
         self.at: dict[int, dict[str, int]] = {0: {}}  # the counts at every commit
 

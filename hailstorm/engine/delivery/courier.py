@@ -94,7 +94,7 @@ class Courier:
         self.told = False  # whether the ledger knows how this run's delivery is doing
         self.delivery: Delivery | None = None  # while the sink is open
         self.delivered: deque[Delivered] = deque(maxlen=_MOST_DELIVERED)  # that nobody has asked for yet
-        self.uncopied = False  # whether the sink has a newer cursor than its copy in the ledger says
+        self.uncopied: int | None = None  # the sink's own cursor, where its copy in the ledger is older
         self.copy_at = 0.0
         self.known = self.newest  # the newest commit when the sink was opened: up to it, an attempt may be cut off
         # A daemon, because a sink that hangs must not keep the process from ending.
@@ -226,7 +226,7 @@ class Courier:
             # Only a copy, for `status` and others who can read the ledger and not the sink. It may be late: to sync a
             # file after every transaction would take as long as the transaction.
             must_store = self.stopping or (is_last and time.monotonic() >= self.copy_at)
-            self.uncopied = not must_store
+            self.uncopied = None if must_store else commit
         else:
             faults.fault("during-delivery")
             must_store = is_last or self.mode == "exactly-once"
@@ -235,9 +235,11 @@ class Courier:
             self.copy_at = time.monotonic() + _COPY_SECONDS
 
     def _copy_cursor(self) -> None:
-        if self.uncopied:
-            self.uncopied = False
-            self.outbox.store_cursor(self.name, self.progress.cursor, self.rejections.recent)
+        # Not `progress.cursor`: that is ahead of the sink's own after commits without rows for it, and a target whose
+        # cursor is behind the copy has lost its rows.
+        if self.uncopied is not None:
+            commit, self.uncopied = self.uncopied, None
+            self.outbox.store_cursor(self.name, commit, self.rejections.recent)
             self.copy_at = time.monotonic() + _COPY_SECONDS
 
     # Opening and closing
@@ -288,7 +290,7 @@ class Courier:
             self.hurry = False
             # A sink that lacks its table is behind all the time: it waits for the next commit, and not for any.
             after = self.progress.asked if self.progress.lacks_table else self.progress.cursor
-            wait = max(0.0, self.copy_at - time.monotonic()) if self.uncopied else None
+            wait = max(0.0, self.copy_at - time.monotonic()) if self.uncopied is not None else None
             if self.changed.wait_for(lambda: self.stopping or self.newest > after, wait):
                 return
         self._copy_cursor()

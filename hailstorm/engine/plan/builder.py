@@ -12,6 +12,7 @@ from functools import partial
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from hailstorm.algebra.monoid import name_of
 from hailstorm.columns import HASH, HIDDEN, KIND, OLD
 from hailstorm.engine.plan.flow import Flow, Job
 from hailstorm.engine.plan.plan import Branch, CompiledStep
@@ -220,7 +221,7 @@ def shape_of(
         key=tuple(key.names),
         values=tuple(values.names),
         key_types=tuple(spark_name(field.type) for field in key),
-        value_types=tuple(spark_name(field.type) for field in values) if isinstance(step, Process) else (),
+        value_types=_value_types(step, values),
         tables={layout.table: layout.key for layout in layouts},
         waits=waits,
         order=(waits,) if waits in values.names else (),
@@ -228,6 +229,12 @@ def shape_of(
         agendas={layout.table: layout.clock for layout in layouts if layout.clock},
         panes=panes,
     )
+
+
+def _value_types(step: Step, values: pa.Schema) -> tuple[str, ...]:
+    if isinstance(step, Fold):
+        return tuple(name_of(step.monoids[name]) for name in values.names)
+    return tuple(spark_name(field.type) for field in values) if isinstance(step, Process) else ()
 
 
 def shape_of_stream(step: Step, schema: pa.Schema, layouts: tuple[Layout, ...]) -> StepShape:

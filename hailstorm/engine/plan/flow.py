@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
-from hailstorm.columns import quoted, shown
+from hailstorm.columns import OWNER, quoted, shown
 from hailstorm.engine.plan.needs import Need, of_expressions
 from hailstorm.engine.stages.chain import Line, Pass, Stage
 from hailstorm.engine.stages.expressions import in_arrow
@@ -68,7 +68,7 @@ class Flow:
 
     def over(self, base: DataFrame) -> Flow:
         """The flow after Spark has done something: nothing waits any more."""
-        return replace(self, base=base, stages=(), schema=arrow_schema(base), needs_jvm=True, earlier=self.passes)
+        return replace(self, base=base, stages=(), schema=_seen(base), needs_jvm=True, earlier=self.passes)
 
     def needing(self, *needs: Need) -> Flow:
         """The flow with reasons why it needs the JVM."""
@@ -87,7 +87,7 @@ class Flow:
             # pyspark asks for each column by its bare name, which for `a.b` is a field of `a`.
             base = base.toDF(*(f"_{i}" for i in range(len(names))))
         if self.needs_jvm:
-            stages = (FromSpark(arrow_schema(self.base)), *stages)
+            stages = (FromSpark(_seen(self.base), _places(self.base)), *stages)
         line = Line(self.name, stages)
         waiting = Pass(self.inbox.slot(self.name), (line,), 1, self.inbox.accumulator, ends=ends)
         return Job(base.mapInArrow(waiting, schema), None if self.needs_jvm else waiting)
@@ -97,6 +97,16 @@ def why_not(step: str, wanted: Iterable[tuple[str, pa.DataType]], flow: Flow) ->
     """Why a step's expressions cannot stay in the pass of this flow. No reason of theirs, where there is no pass."""
     texts = [text for text, type_ in wanted if in_arrow([(text, type_)], flow.schema) is None]
     return (of_expressions(step, texts),) if texts and flow.stages else ()
+
+
+def _places(df: DataFrame) -> tuple[int, ...]:
+    """The columns that stages see: by the others, Spark only knows where rows are."""
+    return tuple(place for place, name in enumerate(df.columns) if name != OWNER)
+
+
+def _seen(df: DataFrame) -> pa.Schema:
+    schema = arrow_schema(df)
+    return pa.schema([schema.field(place) for place in _places(df)])
 
 
 def arrow_schema(df: DataFrame) -> pa.Schema:

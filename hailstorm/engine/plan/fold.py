@@ -33,13 +33,13 @@ from hailstorm.columns import (
 )
 from hailstorm.engine.plan.flow import Flow, Job, arrow_schema, type_text, why_not
 from hailstorm.engine.plan.needs import Need, of_keys, of_monoids
-from hailstorm.engine.plan.ranges import owned
+from hailstorm.engine.plan.ranges import PACKED, at_owners, numbers, owned
 from hailstorm.engine.spark.session import is_on_this_machine
 from hailstorm.engine.stages.chain import Stage
 from hailstorm.engine.stages.compute import ComputeColumns
 from hailstorm.engine.stages.deposit import RefuseNullKeys
 from hailstorm.engine.stages.due import ReadDue
-from hailstorm.engine.stages.exchange import LeaveParts, ReadParts, part_names
+from hailstorm.engine.stages.exchange import LeaveParts, PackParts, ReadParts, UnpackParts, part_names
 from hailstorm.engine.stages.expressions import Column, Expression, in_arrow
 from hailstorm.engine.stages.fold import Cell, FoldShape, LookUp, WriteFold
 from hailstorm.engine.stages.group import GroupRows, Lifted, can_reduce
@@ -190,12 +190,20 @@ class FoldPlan:
     def _owned(self, parts: Flow, cells: tuple[Cell, ...]) -> Flow:
         """One row per key out of what the tasks have grouped, and what is due, at the task that owns the key."""
         if not is_on_this_machine(parts.base.sparkSession):
-            return self.brought_together(parts, self.step.key, cells)
+            # What is due comes from one task, in rows that Spark sends to their owners.
+            waits = self.waiting is not None
+            return self.brought_together(parts, self.step.key, cells) if waits else self._packed(parts, cells)
         step, tasks, names = self.step.name, self.tasks, part_names(self.step.name, self.tasks)
         self.parts = parts.named(f"{step}!parts").then(LeaveParts(step, tasks))
         agendas = self.waiting.agendas if self.waiting is not None else ()
         whole = self.leaf(step, ReadParts(step, parts.schema, tasks, agendas), parts.schema, tasks, names)
         return whole.then(ReduceStates(self.step.key, cells, beside_due=bool(agendas)))
+
+    def _packed(self, parts: Flow, cells: tuple[Cell, ...]) -> Flow:
+        """The same through Spark's shuffle, which sees bytes and no rows."""
+        packed = parts.then(PackParts(numbers(self.tasks), PACKED), PACKED)
+        sent = packed.over(at_owners(packed.dataframe(), self.tasks))
+        return sent.then(UnpackParts(), parts.schema).then(ReduceStates(self.step.key, cells))
 
     def brought_together(self, parts: Flow, by: tuple[str, ...], cells: tuple[Cell, ...]) -> Flow:
         """The same through Spark, at the task that owns these columns."""

@@ -13,26 +13,33 @@ from __future__ import annotations
 
 from functools import cache
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from hailstorm.columns import HASH, quoted
+from hailstorm.columns import HASH, OWNER, quoted
 from hailstorm.engine.spark.session import is_on_this_machine
+from hailstorm.engine.stages.exchange import FINE
 
-_PART = "_part"
-_FINE = 16  # bits of a hash that decide: ranges differ in size by a few of 65,536 parts
+PACKED = pa.schema([("rows", pa.binary()), (OWNER, pa.int32())])
 _SEED = 42  # of Spark's own hash, by which it partitions
 
 
 def owned(frame: DataFrame, tasks: int, by: tuple[str, ...] = ()) -> DataFrame:
     """The rows at the tasks that own the hash of these columns; of none, their `_hash`."""
     hashed = F.xxhash64(*map(quoted, by)) if by else F.col(HASH)
-    parted = frame.withColumn(_PART, _part(hashed, tasks)).repartition(tasks, _PART)
-    if not is_on_this_machine(frame.sparkSession):
-        nothing = [F.lit(None).cast(field.dataType).alias(field.name) for field in frame.schema]
-        # Spark reads two frames that are partitioned alike part by part, and not one after the other.
-        parted = parted.unionAll(_anchor(frame.sparkSession, tasks).where(f"{_PART} < 0").select(*nothing, _PART))
-    return parted.drop(_PART)
+    return at_owners(frame.withColumn(OWNER, _part(hashed, tasks)), tasks)
+
+
+def at_owners(parted: DataFrame, tasks: int) -> DataFrame:
+    """Rows whose last column is the number of their owner, at that task."""
+    sent = parted.repartition(tasks, OWNER)
+    if is_on_this_machine(parted.sparkSession):
+        return sent.drop(OWNER)
+    nothing = [F.lit(None).cast(field.dataType).alias(field.name) for field in parted.schema.fields[:-1]]
+    # Spark reads two frames that are partitioned alike part by part, and not one after the other. It has to see by what
+    # they are: so the column stays, until the rows are in Python (flow.py).
+    return sent.unionAll(_anchor(parted.sparkSession, tasks).where(f"{OWNER} < 0").select(*nothing, OWNER))
 
 
 def settle(spark: SparkSession, tasks: int) -> None:
@@ -40,25 +47,27 @@ def settle(spark: SparkSession, tasks: int) -> None:
     if tasks == 1 or is_on_this_machine(spark):
         return
     there, anchor = _executors(spark), _anchor(spark, tasks)
-    if _settled.get(anchor) != there:
-        anchor.unpersist(blocking=True)
+    for old in [one for one, among in _settled.items() if among != there]:  # also those of other numbers of tasks
+        old.unpersist(blocking=True)
+        del _settled[old]
+    if anchor not in _settled:
         anchor.persist().count()
         _settled[anchor] = there
 
 
 def _part(hashed: Column, tasks: int) -> Column:
     """The number by which Spark gives a row to the task that owns its hash."""
-    high = F.shiftright(hashed, 64 - _FINE) + (1 << (_FINE - 1))
-    return _number(F.floor(high * tasks / (1 << _FINE)), tasks)
+    high = F.shiftright(hashed, 64 - FINE) + (1 << (FINE - 1))
+    return _number(F.floor(high * tasks / (1 << FINE)), tasks)
 
 
 def _number(task: Column, tasks: int) -> Column:
-    return F.array(*map(F.lit, _numbers(tasks)))[task.cast("int")]
+    return F.array(*map(F.lit, numbers(tasks)))[task.cast("int")]
 
 
 @cache
 def _anchor(spark: SparkSession, tasks: int) -> DataFrame:
-    return spark.range(tasks).select(_number(F.col("id"), tasks).alias(_PART)).repartition(tasks, _PART).persist()
+    return spark.range(tasks).select(_number(F.col("id"), tasks).alias(OWNER)).repartition(tasks, OWNER).persist()
 
 
 def _executors(spark: SparkSession) -> frozenset[str]:
@@ -71,7 +80,7 @@ _settled: dict[DataFrame, frozenset[str]] = {}  # the executors that each anchor
 
 
 @cache
-def _numbers(tasks: int) -> tuple[int, ...]:
+def numbers(tasks: int) -> tuple[int, ...]:
     """For each task a number that Spark partitions to it: it takes no other word for where a row goes."""
     found: dict[int, int] = {}
     number = 0

@@ -25,10 +25,10 @@ from hailstorm.engine.spark.scratch import scratch_folder
 from hailstorm.errors import UsageError
 
 SETTINGS: Mapping[str, str] = {
-    "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.python.daemon.module": "hailstorm.engine.spark.daemon",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(64 << 20),  # packed parts are megabytes each (stages/exchange.py)
     # A tick is planned once and run many times: re-planning it while it runs costs more than it gains.
     "spark.sql.adaptive.enabled": "false",
     # Of a filter that is always false Spark makes an empty table, and then does not run what is above it: stages that
@@ -38,12 +38,18 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.caseSensitive": "true",
     "spark.scheduler.mode": "FAIR",  # compaction must not queue in front of a tick
-    # Spark keeps the story of past jobs for its UI, which is off: a day of ticks would fill the memory with it.
+}
+
+_UI = "spark.ui.enabled"
+# Spark keeps the story of past jobs for its UI also while that is off: a day of ticks would fill the memory with it.
+# Where the UI is on, there is a reader, and Spark's own limits (1,000 jobs) hold.
+_SHORT_STORY: Mapping[str, str] = {
     "spark.ui.retainedJobs": "10",
     "spark.ui.retainedStages": "10",
     "spark.ui.retainedTasks": "100",
     "spark.sql.ui.retainedExecutions": "5",
 }
+_IDLE, _CACHED_IDLE = "spark.dynamicAllocation.executorIdleTimeout", "spark.dynamicAllocation.cachedExecutorIdleTimeout"
 
 # Four files of 10 MB at most, whatever happens.
 _LOG4J = """
@@ -91,7 +97,7 @@ def start_session(
     log4j.write_text(_log_settings(log_file.absolute()))
     java = f"-Dlog4j2.configurationFile={log4j.as_uri()} {_java_option('java.io.tmpdir', scratch)} -XX:+UseParallelGC"
     settings = {
-        **SETTINGS,
+        **defaults(conf),
         "spark.pyspark.python": sys.executable,
         "spark.driver.memory": "4g",
         "spark.local.dir": str(scratch),
@@ -115,6 +121,13 @@ def start_session(
         raise UsageError(61, f"Spark did not start: {words}", hint=f"Its log is {log_file}") from error
     hush()
     return session
+
+
+def defaults(conf: Mapping[str, str]) -> dict[str, str]:
+    """The settings of Spark that we choose, where the user's own, which these are, say nothing else."""
+    story = {} if conf.get(_UI, "false").lower() == "true" else _SHORT_STORY
+    # An executor that has a part of an anchor (plan/ranges.py) is idle all the same: nothing is lost with it.
+    return {_UI: "false", _CACHED_IDLE: conf.get(_IDLE, "60s"), **SETTINGS, **story}
 
 
 def is_on_this_machine(spark: SparkSession) -> bool:

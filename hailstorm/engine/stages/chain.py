@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -30,7 +30,7 @@ from hailstorm.ledger.cache import OpenRun, RunCache, cache_of_this_machine
 from hailstorm.ledger.commit import DataFile, Run
 from hailstorm.ledger.keyed_state import KeyedState, Layout
 from hailstorm.ledger.letters import letters_table, with_rows
-from hailstorm.ledger.runs import write_rows, write_run
+from hailstorm.ledger.runs import run_name, write_rows, write_run
 from hailstorm.ledger.stores import open_store
 from hailstorm.ledger.stores.store import Store
 
@@ -43,6 +43,8 @@ Refused = list[tuple[Letter, pa.RecordBatch]]  # letters, each with its row
 _MOST_LETTERS, _MOST_LETTER_BYTES = 10_000, 32 << 20  # of a task, in memory
 _LONGEST_REASON = 1_000
 _SMALL_OUTBOX = 1 << 20  # bytes
+_LARGE_RUN = 20_000  # rows: to write them takes milliseconds, which another core may have
+_WRITERS = 4
 
 
 class Stage(Protocol):
@@ -76,6 +78,7 @@ class Task:
     readers: dict[str, Callable[[Refused], None]] = field(default_factory=dict)  # of new letters as they are written
     leisure: list[Callable[[], None]] | None = None  # of a worker that stays: what can be done after its answer
     small: dict[str, pa.Table] = field(default_factory=dict)  # of such a worker: outboxes that go with its answer
+    writing: list[tuple[str, pa.Table, Future[Run]]] = field(default_factory=list)  # large runs, beside the stages
 
     def part(self, name: str) -> Task:
         """For one line of several, which may run beside others: it has a report of its own."""
@@ -106,12 +109,12 @@ class Task:
 
     @cached_property
     def cache(self) -> RunCache:
-        return RunCache(self.store, self._cache_folder)
+        return RunCache(self.store, self._cache_folder, self.order.copies)
 
     @cached_property
     def _cache_folder(self) -> Path:
         order = self.order
-        return cache_of_this_machine(order.ledger, order.id) if order.cache is None else Path(order.cache)
+        return cache_of_this_machine(order.ledger, order.copies) if order.cache is None else Path(order.cache)
 
     def state(self, layout: Layout, with_this_tick: bool = False) -> KeyedState:
         """A table of state as it was before this tick, or as it is by now."""
@@ -146,7 +149,17 @@ class Task:
         return RunCache(_store_at(address), self._cache_folder if cache is None else Path(cache))
 
     def _write_run(self, table: str, rows: pa.Table) -> None:
-        cache, run = self.place, write_run(self.place.store, table, rows, self.order.stamp, synced=self.order.synced)
+        """A large run is written while the stages go on: Arrow does that without Python."""
+        if rows.num_rows >= _LARGE_RUN or any(table == other for other, _, _ in self.writing):
+            self.writing.append((table, rows, _writer().submit(self._written, table, rows, self.place.store)))
+        else:
+            self._take_run(table, rows, self._written(table, rows, self.place.store))
+
+    def _written(self, table: str, rows: pa.Table, store: Store) -> Run:
+        return write_run(store, table, rows, self.order.stamp, synced=self.order.synced)
+
+    def _take_run(self, table: str, rows: pa.Table, run: Run) -> None:
+        cache = self.place
         if self.leisure is None or self.order.place is not None:
             cache.put(table, run.id, rows)
         else:
@@ -154,6 +167,16 @@ class Task:
             cache.keep(table, run, rows)
             self.leisure.append(lambda: cache.put(table, run.id, rows))
         self.report.runs.setdefault(table, []).append(run)
+
+    def _wait_for_runs(self) -> None:
+        if not self.writing:
+            return
+        began = time.perf_counter()
+        while self.writing:
+            table, rows, run = self.writing[0]
+            self._take_run(table, rows, run.result())
+            del self.writing[0]
+        self.report.timings["write"] = self.report.timings.get("write", 0.0) + time.perf_counter() - began
 
     def write_outbox(self, sink: str, rows: pa.Table) -> None:
         file = self.write_file(f"outbox/{sink}", rows)
@@ -210,6 +233,7 @@ class Task:
     def finish(self) -> list[Report]:
         """The reports of the task and of its parts, with what they refused written down."""
         self.write_letters()
+        self._wait_for_runs()
         return [self.report, *(report for part in self.parts for report in part.finish())]
 
     @contextmanager
@@ -218,16 +242,27 @@ class Task:
         try:
             yield
         except Exception as error:
-            for report in (self.report, *(part.report for part in self.parts)):
-                for name in report.files():
+            for task in (self, *self.parts):
+                for name in (*task.report.files(), *task._names_of_runs_not_taken()):
                     self.place.store.delete(name)
             failure = as_failure(error)
             if failure is error:
                 raise
             raise failure from error
 
+    def _names_of_runs_not_taken(self) -> list[str]:
+        wait([run for _, _, run in self.writing])
+        written = ((table, run) for table, _, run in self.writing if run.exception() is None)
+        return [run_name(table, run.result().id) for table, run in written]
+
     def write_file(self, folder: str, rows: pa.Table) -> DataFile:
         return write_rows(self.place.store, folder, rows, self.order.stamp, self.order.synced)
+
+
+@lru_cache(1)
+def _writer() -> ThreadPoolExecutor:
+    """The threads of a worker that write large runs."""
+    return ThreadPoolExecutor(_WRITERS, thread_name_prefix="runs")
 
 
 @lru_cache(16)
@@ -296,9 +331,11 @@ class Pass:
         """For one run of the pass."""
         shelf = Shelf(frozenset(name for line in self.lines for name in line.reads), self.left)
         task = Task(order, partition, Report(f"{self.slot}/{partition}"), shelf, leisure=leisure)
-        task.cache.let_go(order.runs)  # a worker lives for many ticks
+        gone = task.cache.let_go(order.runs)  # a worker lives for many ticks
         if order.cache is None:
-            task.cache.tidy(order.runs)  # nobody else does, on this machine
+            # Nobody else does, on this machine. What was merged is twice there until it is done.
+            task.cache.tidy(order.runs, now=gone)
+            task.cache.drop_unused()
         return task
 
     def run(self, base: Iterable[pa.RecordBatch], task: Task) -> None:

@@ -137,6 +137,8 @@ class _Compiler:
         return _integer("-" + tree.this.name)
 
     def comparison(self, tree: exp.Binary) -> Node:
+        if isinstance(tree.left, _PREDICATES) or isinstance(tree.right, _PREDICATES):
+            raise NotInArrow  # `a = b < c` is `(a = b) < c` in Spark, and `a = (b < c)` in sqlglot
         left, right = _alike(self.node(tree.left), self.node(tree.right))
         functions = _FLOAT_COMPARISONS if pa.types.is_float64(left.type) else _COMPARISONS
         return Apply(functions[type(tree)], (left, right), pa.bool_())
@@ -338,6 +340,7 @@ _COMPARISONS: dict[type, Callable[..., Any]] = {
     exp.LT: pc.less,
     exp.LTE: pc.less_equal,
 }
+_PREDICATES = (*_COMPARISONS, exp.Between, exp.In, exp.Not)
 _FLOAT_COMPARISONS: dict[type, Callable[..., Any]] = {
     exp.EQ: _equal,
     exp.NEQ: _not_equal,

@@ -21,6 +21,7 @@ from hailstorm.engine.stages.deposit import hand_on
 from hailstorm.engine.stages.key_join import later_of
 from hailstorm.engine.stages.newest import first_of_keys
 from hailstorm.engine.stages.sides import Side, has_all, split
+from hailstorm.ledger.arrays import order_of
 from hailstorm.ledger.hashing import hash_columns
 from hailstorm.ledger.keyed_state import Layout, changes, is_among
 from hailstorm.ledger.runs import sort_by_hash
@@ -143,7 +144,7 @@ class JoinByForeignKey:
         """The rows with what the right has for them, and whether the result has them."""
         points = rows.column(_POINTS_AT).to_numpy()
         places = np.flatnonzero(has_all(rows, self.on).to_numpy(zero_copy_only=False))
-        places = places[np.argsort(points[places], kind="stable")]
+        places = places[order_of(points[places])]
         asked = rows.select(list(self.on)).take(pa.array(places)).append_column(HASH, pa.array(points[places]))
         matches = task.state(self.pointed_at).prior(asked, also=known)
         back = np.full(rows.num_rows, -1, dtype=np.int64)

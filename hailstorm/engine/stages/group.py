@@ -18,15 +18,17 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from hailstorm.algebra.monoid import ArrowLift
-from hailstorm.columns import EVENT_TIME, HASH, MEMBERS, STATE, TIME
+from hailstorm.columns import EVENT_TIME, HASH, MEMBERS, STATE, TIME, WINDOW_END, WINDOW_START
 from hailstorm.engine.stages.chain import Batches, Task
-from hailstorm.ledger.arrays import integers
+from hailstorm.ledger.arrays import integers, order_by, order_of
+from hailstorm.ledger.cache import Moments
 from hailstorm.ledger.hashing import hash_columns
-from hailstorm.ledger.runs import Positions, as_text, equal_keys
+from hailstorm.ledger.runs import Positions, equal_keys, key_numbers
 
-_IN_ANY_ORDER = frozenset({"count_all", "count", "sum", "min", "max"})
 _SAMPLE = 1_000  # rows
 _PART_BYTES = 256 << 20
+_MANY_ROWS = 10_000
+_SPREAD = np.int64(-7046029254386353131)  # odd: windows of one key get different hashes
 _NUMBERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float64())
 
 
@@ -74,21 +76,17 @@ class GroupRows:
         inputs = [name for lifted in self.lifts for name in lifted.inputs]
         return list(dict.fromkeys([*self.key, *inputs, *([self.weight] if self.weight else ()), EVENT_TIME]))
 
-    def _is_same_in_any_order(self, schema: pa.Schema) -> bool:
-        """Whether it does not matter in which order rows of a key are taken. Sums of floats are rounded on the way, and
-        of 0.0 and -0.0 either may be the larger one."""
-        types = [schema.field(name).type for lifted in self.lifts for name in lifted.inputs]
-        functions = {function for lifted in self.lifts for _, function in lifted.lift.aggregates}
-        return can_reduce(types) and functions <= _IN_ANY_ORDER
-
     def _grouped(self, rows: pa.Table) -> pa.RecordBatch:
         keys = rows.select(list(self.key))
-        known = few_texts(keys)
-        if known is not None:
+        grouped = groups_by_window(keys)
+        hashes = None
+        if grouped is not None:
+            order, starts = grouped
+        elif (known := few_texts(keys)) is not None:
             hashes, order, starts = groups_of_texts(known)
         else:
             hashes = hash_columns([column.combine_chunks() for column in keys.columns], rows.num_rows)
-            order, starts = groups_of(keys, hashes, self._is_same_in_any_order(rows.schema))
+            order, starts = groups_of(keys, hashes)
             hashes = hashes[order[starts]]
         indices = pa.array(order)
         firsts = pa.array(order[starts])
@@ -112,8 +110,11 @@ class GroupRows:
             columns[STATE + lifted.name] = lifted.lift.state(results)
         time = rows.column(EVENT_TIME).combine_chunks().cast(pa.int64()).take(indices)
         columns[EVENT_TIME] = reduced(time, "max", starts, len(order)).cast(TIME)
-        columns[HASH] = pa.array(hashes)
-        return pa.RecordBatch.from_pydict(columns)
+        if hashes is not None:
+            return pa.RecordBatch.from_pydict({**columns, HASH: pa.array(hashes)})
+        hashes = hash_columns([columns[name] for name in self.key], len(starts))
+        by_hash = pa.array(order_of(hashes))
+        return pa.RecordBatch.from_pydict({**columns, HASH: pa.array(hashes)}).take(by_hash)
 
 
 def few_texts(keys: pa.Table) -> pa.DictionaryArray | None:
@@ -132,27 +133,64 @@ def groups_of_texts(texts: pa.DictionaryArray) -> tuple[npt.NDArray[np.int64], P
     """The hash of each different text, sorted; the rows in that order, those of one text as they came; and where each
     text begins."""
     hashes = hash_columns([texts.dictionary], len(texts.dictionary))
-    by_hash = np.argsort(hashes, kind="stable")
-    # Small numbers are sorted in no time.
-    place = np.empty(len(hashes), dtype=np.uint16 if len(hashes) < 1 << 16 else np.int64)
+    by_hash = order_of(hashes)
+    place = np.empty(len(hashes), dtype=np.int64)
     place[by_hash] = np.arange(len(hashes))
     places = place[texts.indices.to_numpy()]
     counts = np.bincount(places, minlength=len(hashes))
-    return hashes[by_hash], np.argsort(places, kind="stable"), np.cumsum(counts) - counts
+    return hashes[by_hash], _order_below(places, len(hashes)), np.cumsum(counts) - counts
 
 
-def groups_of(keys: pa.Table, hashes: npt.NDArray[np.int64], in_any_order: bool = False) -> tuple[Positions, Positions]:
+def groups_by_window(keys: pa.Table) -> tuple[Positions, Positions] | None:
+    """The order in which rows of one key and window are neighbours, and where each of them begins: as `groups_of`, but
+    not sorted by hash, which is that of the whole key. None where rows have no windows, or many different ones, or are
+    so few that it does not pay.
+
+    A tick's rows are in few windows, so a window is a small number. Then a row costs what it would cost without one,
+    and only one row of each group has to be hashed with the bounds of its window.
+    """
+    if keys.num_rows < _MANY_ROWS or not {WINDOW_START, WINDOW_END} <= set(keys.column_names):
+        return None
+    if keys.column(WINDOW_START).null_count or keys.column(WINDOW_END).null_count:
+        return None  # columns of the user's that are called so
+    start, end = Moments.of(keys, WINDOW_START), Moments.of(keys, WINDOW_END)
+    if start is None or end is None:
+        return None
+    many = len(start.known) * len(end.known)
+    windows = start.which * np.int64(len(end.known)) + end.which if many > 1 else np.zeros(1, dtype=np.int64)
+    others = keys.drop_columns([WINDOW_START, WINDOW_END])
+    if (texts := few_texts(others)) is not None:
+        return _neighbours(texts.indices.to_numpy() * np.int64(many) + windows, len(texts.dictionary) * many)
+    hashes = hash_columns([column.combine_chunks() for column in others.columns], keys.num_rows)
+    if many > 1:
+        hashes, others = hashes ^ windows * _SPREAD, others.append_column(WINDOW_START, pa.array(windows))
+    return groups_of(others, hashes)
+
+
+def _neighbours(numbers: Positions, many: int) -> tuple[Positions, Positions]:
+    """The order in which equal numbers, which are below `many`, are neighbours, and where each begins."""
+    order = _order_below(numbers, many)
+    numbers = numbers[order]
+    return order, np.concatenate(([0], np.flatnonzero(numbers[1:] != numbers[:-1]) + 1))
+
+
+def _order_below(numbers: Positions, many: int) -> Positions:
+    """The order of numbers that are below `many`. Small ones are sorted in no time."""
+    return np.argsort(numbers.astype(np.uint16), kind="stable") if many < 1 << 16 else order_of(numbers)
+
+
+def groups_of(keys: pa.Table, hashes: npt.NDArray[np.int64]) -> tuple[Positions, Positions]:
     """The order in which rows of one key are neighbours, sorted by hash, and where each key begins.
 
-    Rows of a key stay in their order, unless they may be `in_any_order`: that is twice as fast.
+    Rows of a key stay in their order.
     """
-    order = np.argsort(hashes, kind=None if in_any_order else "stable")
+    order = order_of(hashes)
     sorted_hashes = hashes[order]
     same = sorted_hashes[1:] == sorted_hashes[:-1]
     if keys.num_columns and same.any() and not _are_equal(keys, order, same):
         # Different keys of one hash are mixed up: number the keys, and sort by that, too.
-        numbers = _key_numbers(keys)
-        order = np.lexsort((numbers, hashes))
+        numbers = key_numbers(keys, np.arange(keys.num_rows))
+        order = order_by(hashes, numbers)
         numbers = numbers[order]
         same = numbers[1:] == numbers[:-1]
     return order, np.concatenate(([0], np.flatnonzero(~same) + 1)).astype(np.int64)
@@ -237,19 +275,8 @@ def _are_all_equal(numbers: npt.NDArray[np.int64]) -> bool:
 def _equal_or_both_null(keys: pa.Table, left: Positions, right: Positions) -> npt.NDArray[np.bool_]:
     if not any(column.null_count for column in keys.columns):
         return equal_keys(keys, left, keys, right)
-    numbers = _key_numbers(keys)
+    numbers = key_numbers(keys, np.arange(keys.num_rows))
     return np.equal(numbers[left], numbers[right])
-
-
-def _key_numbers(keys: pa.Table) -> npt.NDArray[np.int64]:
-    """A number for each row such that equal keys, and only they, have equal numbers. Nulls are equal."""
-    numbers = np.zeros(keys.num_rows, dtype=np.int64)
-    for column in keys.columns:
-        values = column.combine_chunks()
-        values = as_text(values) if pa.types.is_nested(values.type) else values
-        codes = values.dictionary_encode(null_encoding="encode").indices.to_numpy()
-        _, numbers = np.unique(np.stack([numbers, codes.astype(np.int64)]), axis=1, return_inverse=True)
-    return numbers.reshape(-1)
 
 
 def can_reduce(columns: Sequence[pa.DataType]) -> bool:

@@ -33,6 +33,7 @@ from hailstorm.engine.stages.lookup import LookupShape, places_among
 from hailstorm.engine.stages.matching import Flags, Numbers, key_numbers, newest_until, times_of
 from hailstorm.engine.stages.newest import REMEMBERED, first_of_keys
 from hailstorm.engine.stages.sides import has_all, numbered, split
+from hailstorm.ledger.arrays import order_of
 from hailstorm.ledger.keyed_state import Layout, is_among
 from hailstorm.ledger.runs import sort_by_hash
 
@@ -134,13 +135,13 @@ class LookUpByTime:
             return
         versions = _in_order(versions.select(came.column_names))
         keys, _ = key_numbers(versions, versions.slice(0, 0), self.shape.on)
-        versions = versions.take(pa.array(np.argsort(keys, kind="stable"))).combine_chunks()
+        versions = versions.take(pa.array(order_of(keys))).combine_chunks()
         ends, follows = _ends(versions, np.sort(keys, kind="stable"))
         watermark = task.watermark(self.shape.step)
         gone = ends <= watermark if watermark is not None else np.zeros(len(ends), dtype=np.bool_)
         self._write(came, sort_by_hash(versions.filter(pa.array(gone))), task)
         is_new = is_among(sort_by_hash(versions), came, self.versions.key)
-        back = np.argsort(versions.column(HASH).to_numpy(), kind="stable")
+        back = order_of(versions.column(HASH).to_numpy())
         arrived = np.zeros(len(ends), dtype=np.bool_)
         arrived[back] = is_new.to_numpy(zero_copy_only=False)
         # A version that came ends when the next one begins, and is itself the end of the one before it.

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from hailstorm.ledger import runs
+from hailstorm.ledger.arrays import order_by
 
 Numbers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -32,7 +33,7 @@ def pairs(
 
     The work is that of sorting the others, and of the pairs that there are.
     """
-    order = np.lexsort((other_times, other_keys))
+    order = order_by(other_keys, other_times)
     moments = np.unique(other_times)
     # A key and a rank of a time are one number, in the order of both.
     width = len(moments) + 1
@@ -50,7 +51,7 @@ def newest_until(keys: Numbers, times: Numbers, other_keys: Numbers, other_times
 
     Of others with equal key and time, the last one in the order given counts.
     """
-    order = np.lexsort((other_times, other_keys))  # stable: equal ones stay in their order
+    order = order_by(other_keys, other_times)
     moments = np.unique(other_times)
     width = len(moments) + 1
     sorted_keys = other_keys[order]

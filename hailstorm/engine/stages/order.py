@@ -36,12 +36,12 @@ class TaskRange(msgspec.Struct, frozen=True, array_like=True):
 
 class Order(msgspec.Struct, frozen=True):
     ledger: str  # what the advance starts from
-    cache: str | None  # the folder for copies of its runs; None: every machine has one of its own, found by the id
+    cache: str | None  # the folder for copies of its runs; None: every machine has one of its own
     scratch: str  # the address of this advance's scratch files
     seq: int  # the number that the commit will have
     epoch: int  # of the run: in the names of files, with that number
     now: int
-    id: str = ""  # the ledger's
+    copies: str = ""  # which copies of its runs can be believed
     # Where files go, and its cache (None: with the other copies of each machine). None: into the ledger.
     place: tuple[str, str | None] | None = None
     written: frozenset[str] = frozenset()  # runs that earlier waves wrote there

@@ -31,6 +31,7 @@ from hailstorm.engine.stages.group import groups_of
 from hailstorm.engine.stages.reduce import merged_states
 from hailstorm.engine.stages.waiting import DUE, Waiting
 from hailstorm.engine.stages.windows import refuse_late, within_years
+from hailstorm.ledger.arrays import order_of
 from hailstorm.ledger.hashing import hash_columns
 from hailstorm.ledger.keyed_state import Layout
 from hailstorm.ledger.lookup import Members
@@ -176,7 +177,7 @@ class JoinPanes:
         if len(start) and which.max():
             group = group * (which.max() + 1) + which[window]
         if (group[1:] < group[:-1]).any():  # with one window per pane they are in order
-            order = np.argsort(group, kind="stable")
+            order = order_of(group)
             pane, window, group = pane[order], window[order], group[order]
         starts = _borders(group)
         firsts = pa.array(before.panes.group[pane[starts]])
@@ -255,7 +256,7 @@ class JoinPanes:
         if not rows.num_rows:
             return
         # Of each key the earliest one, in the order of time.
-        by_time = np.argsort(ends, kind="stable")
+        by_time = order_of(ends)
         rows, ends = rows.take(pa.array(by_time)).combine_chunks(), ends[by_time]
         order, starts = groups_of(rows.select(list(self.by)), hashes_of(rows))
         chosen = np.sort(order[starts])

@@ -13,6 +13,7 @@ from hailstorm.clock.watermark import BEGINNING, END
 from hailstorm.columns import EVENT_TIME, OFFSET, PARTITION, SPOUT
 from hailstorm.engine.stages.bolt import as_list, readable, row_type
 from hailstorm.engine.stages.chain import Task
+from hailstorm.ledger.arrays import order_of
 from hailstorm.ledger.runs import Positions
 from hailstorm.topology.process import Event
 
@@ -31,7 +32,7 @@ def in_order(events: pa.Table, groups: Positions, columns: tuple[str, ...]) -> P
     for column in by:  # the least important first: sorts are stable, and mostly there is nothing to sort
         sorted_ = column[order]
         if (sorted_[1:] < sorted_[:-1]).any():
-            order = order[np.argsort(sorted_, kind="stable")]
+            order = order[order_of(sorted_)]
     return order
 
 

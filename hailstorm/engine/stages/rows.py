@@ -106,12 +106,13 @@ class FromSpark:
     """
 
     schema: pa.Schema
+    places: tuple[int, ...]  # of its columns, among those that are sent
 
     phase = "read"
 
     def __call__(self, batches: Batches, task: Task) -> Batches:
         for batch in batches:
-            sent = zip(batch.columns, self.schema.types, strict=True)
+            sent = zip((batch.column(place) for place in self.places), self.schema.types, strict=True)
             columns = [column if column.type == type_ else column.cast(type_) for column, type_ in sent]
             yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
 

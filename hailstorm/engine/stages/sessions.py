@@ -7,6 +7,7 @@ another session and is now part of a larger one is gone: its key, of which `wind
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,7 @@ from hailstorm.engine.stages.fold import Cell, without_null_keys
 from hailstorm.engine.stages.group import groups_of
 from hailstorm.engine.stages.waiting import DUE, Waiting
 from hailstorm.engine.stages.windows import refuse_late, within_years
+from hailstorm.ledger.arrays import order_by, order_of
 from hailstorm.ledger.hashing import hash_columns
 from hailstorm.ledger.keyed_state import Layout, is_among
 from hailstorm.ledger.runs import hashes_of, sort_by_hash
@@ -70,7 +72,7 @@ class AssignSessions:
             order, firsts = groups_of(keys, hashes)
             groups = np.zeros(batch.num_rows, dtype=np.int64)
             groups[firsts[1:]] = 1
-            start, end = _united(np.cumsum(groups), order, times, times + self.gap)
+            start, end, _ = _united(np.cumsum(groups), order, times, times + self.gap)
         bounds = {WINDOW_START: pa.array(start).cast(TIME), WINDOW_END: pa.array(end).cast(TIME)}
         inner = {name: batch.column(name) for name in batch.schema.names if name not in bounds}
         return pa.RecordBatch.from_pydict({**inner, **bounds})
@@ -107,15 +109,14 @@ class JoinSessions:
     def __call__(self, batches: Batches, task: Task) -> Batches:
         new = self._of_this_tick(batches, task)
         due = self._due(new, task)
-        if due is not None and due.num_rows:
-            due = due.select([*self.layout.key, HASH])
-        if new is None and due is None:
-            return
-        known = [rows.select([*self.by, HASH]) for rows in (new, due) if rows is not None]
-        prior = task.state(self.layout).members(sort_by_hash(pa.concat_tables(known)), self.by)
-        rows = self._together(new, prior, due, task)
-        if rows.num_rows:
-            yield from rows.to_batches()
+        parts = []
+        if new is not None:
+            new = new.filter(pc.is_valid(new.column(EVENT_TIME)))
+            parts.append(self._part(new, new.column(EVENT_TIME), [STATE + cell.name for cell in self.cells]))
+        parts += self._before(new, due, task)
+        rows = pa.concat_tables(parts).combine_chunks() if parts else None
+        if rows is not None and rows.num_rows:
+            yield from self._judged(rows, task).to_batches()
 
     def _of_this_tick(self, batches: Batches, task: Task) -> pa.Table | None:
         kept = [batch for batch in batches if batch.num_rows]
@@ -136,27 +137,39 @@ class JoinSessions:
     def _due(self, new: pa.Table | None, task: Task) -> pa.Table | None:
         if self.one_task:
             return self.waiting.due(task)
-        # Spark brings them in any order, and they are searched for by their hash.
-        return None if new is None else sort_by_hash(new.filter(pc.is_null(new.column(EVENT_TIME))))
+        if new is None:
+            return None
+        entries = new.filter(pc.is_null(new.column(EVENT_TIME)))
+        return self.waiting.each_once([entries.select([*self.layout.key, HASH])])
 
-    def _together(self, new: pa.Table | None, prior: pa.Table | None, due: pa.Table | None, task: Task) -> pa.Table:
-        parts = []
-        if new is not None:
-            rows = new.filter(pc.is_valid(new.column(EVENT_TIME)))
-            parts.append(self._part(rows, rows.column(EVENT_TIME), [STATE + cell.name for cell in self.cells]))
-        if prior is not None and prior.num_rows:
-            none = pa.nulls(prior.num_rows, TIME)
-            is_due = pa.repeat(False, prior.num_rows) if due is None else is_among(prior, due, self.layout.key)
-            old = self._part(prior, none, [cell.stored for cell in self.cells])
-            parts.append(old.set_column(old.column_names.index(DUE), DUE, is_due))
-        rows = pa.concat_tables(parts).combine_chunks() if parts else pa.table({HASH: pa.array([], pa.int64())})
-        return self._judged(rows, task) if rows.num_rows else rows
+    def _before(self, new: pa.Table | None, due: pa.Table | None, task: Task) -> Iterator[pa.Table]:
+        """The sessions of before that rows of this tick may be in, and those that are due.
 
-    def _part(self, rows: pa.Table, times: Any, states: list[str]) -> pa.Table:
+        Nothing of this tick touches a session that ended before its first row. So what is read is what was lately
+        written, however many sessions a key has had.
+        """
+        state, key, stored = task.state(self.layout), self.layout.key, [cell.stored for cell in self.cells]
+        near = None
+        if new is not None and new.num_rows:
+            first = pc.min(new.column(WINDOW_START)).cast(pa.int64()).as_py()
+            near = state.members(sort_by_hash(new.select([*self.by, HASH])), self.by, after=(WINDOW_END, first))
+        if near is not None and near.num_rows:
+            is_due = pa.repeat(False, near.num_rows) if due is None else is_among(near, due, key)
+            yield self._part(near, pa.nulls(near.num_rows, TIME), stored, is_due)
+            if due is not None:
+                due = due.filter(pc.invert(is_among(due, near, key)))
+        if due is not None and due.num_rows:
+            matches = state.prior(due)
+            columns = {cell.stored: matches.column(cell.stored, cell.state_type) for cell in self.cells}
+            ended = pa.table({**{name: due.column(name) for name in (*key, HASH)}, **columns}).filter(matches.found())
+            yield self._part(ended, pa.nulls(ended.num_rows, TIME), stored, pa.repeat(True, ended.num_rows))
+
+    def _part(self, rows: pa.Table, times: Any, states: list[str], is_due: Any = None) -> pa.Table:
         columns: dict[str, Any] = {name: rows.column(name) for name in (*self.layout.key, HASH)}
         columns |= {STATE + c.name: rows.column(name) for c, name in zip(self.cells, states, strict=True)}
         members = pa.repeat(pa.scalar(1, pa.int64()), rows.num_rows)
-        return pa.table({**columns, EVENT_TIME: times, DUE: pa.repeat(False, rows.num_rows), MEMBERS: members})
+        is_due = pa.repeat(False, rows.num_rows) if is_due is None else is_due
+        return pa.table({**columns, EVENT_TIME: times, DUE: is_due, MEMBERS: members})
 
     def _judged(self, rows: pa.Table, task: Task) -> pa.Table:
         starts = np.asarray(rows.column(WINDOW_START).cast(pa.int64()))
@@ -171,13 +184,12 @@ class JoinSessions:
         of_row = np.empty(len(order), dtype=np.int64)
         of_row[order] = groups
         of_row = np.where(alone, len(order) + np.arange(len(order)), of_row)
-        by_group = np.argsort(of_row, kind="stable")
-        united_start, united_end = _united(of_row[by_group], by_group, starts, ends)
+        by_group = order_of(of_row)
+        united_start, united_end, number = _united(of_row[by_group], by_group, starts, ends)
         # Of each session that comes out: whether a row of this tick is in it, or something of it is due.
         touched = is_new | np.asarray(rows.column(DUE))
-        number = _numbers(of_row, united_start)
         wanted = np.zeros(number.max() + 1, dtype=np.bool_)
-        np.logical_or.at(wanted, number, touched)
+        wanted[number[touched]] = True
         wanted_rows = wanted[number]
         changed = wanted_rows & ~is_new & ((starts != united_start) | (ends != united_end))
         gone = rows.filter(pa.array(changed))
@@ -197,34 +209,33 @@ def _or_before(watermark: int | None) -> int:
     return -(1 << 62) if watermark is None else watermark
 
 
-def _united(groups: Places, order: Places, starts: Places, ends: Places) -> tuple[Places, Places]:
-    """The bounds of the session that each row is in. `groups` are the keys of the rows in `order`, ascending."""
-    by_time = np.lexsort((starts[order], groups))
-    rows = order[by_time]
-    keys, start, end = groups[by_time], starts[rows], ends[rows]
-    # The highest end so far within a key, as a number that also tells the key: ranks, so that it cannot overflow.
-    rank = np.empty(len(end), dtype=np.int64)
-    rank[np.argsort(end, kind="stable")] = np.arange(len(end))
-    first = np.concatenate(([True], keys[1:] != keys[:-1]))
-    number = np.cumsum(first) - 1
-    highest = np.maximum.accumulate(number * len(end) + rank) - number * len(end)
-    so_far = np.sort(end)[highest]
-    begins = first.copy()
-    begins[1:] |= start[1:] >= so_far[:-1]
+def _united(groups: Places, order: Places, starts: Places, ends: Places) -> tuple[Places, Places, Places]:
+    """The bounds of the session that each row is in, and a number for each session. `groups` are the keys of the rows
+    in `order`, ascending."""
+    rows, start = order, starts[order]
+    again = groups[1:] == groups[:-1]
+    if (again & (start[1:] < start[:-1])).any():  # mostly rows come in the order of time
+        by_time = order_by(groups, start)
+        rows, start = order[by_time], start[by_time]
+    end = ends[rows]
+    begins = np.ones(len(end), dtype=np.bool_)
+    begins[1:] = ~again | (start[1:] >= _highest_so_far(end, again)[:-1])
     places = np.flatnonzero(begins)
     sizes = np.diff(np.append(places, len(end)))
-    found_start, found_end = np.empty_like(starts), np.empty_like(ends)
+    found_start, found_end, number = (np.empty(len(rows), dtype=np.int64) for _ in range(3))
     found_start[rows] = np.repeat(start[places], sizes)
     found_end[rows] = np.repeat(np.maximum.reduceat(end, places), sizes)
-    return found_start, found_end
+    number[rows] = np.repeat(np.arange(len(places)), sizes)
+    return found_start, found_end, number
 
 
-def _numbers(groups: Places, starts: Places) -> Places:
-    """A number for each different pair."""
-    order = np.lexsort((starts, groups))
-    fresh = np.concatenate(
-        ([False], (groups[order][1:] != groups[order][:-1]) | (starts[order][1:] != starts[order][:-1]))
-    )
-    numbers = np.empty(len(order), dtype=np.int64)
-    numbers[order] = np.cumsum(fresh)
-    return numbers
+def _highest_so_far(end: Places, again: npt.NDArray[np.bool_]) -> Places:
+    """Of each row the highest end in its group up to there. `again`: a row is in the group of the one before it."""
+    if not (again & (end[1:] < end[:-1])).any():
+        return end
+    # A number that also tells the group: of ranks, so that it cannot overflow.
+    rank = np.empty(len(end), dtype=np.int64)
+    rank[order_of(end)] = np.arange(len(end))
+    group = np.concatenate(([0], np.cumsum(~again))) * len(end)
+    highest: Places = np.sort(end)[np.maximum.accumulate(group + rank) - group]
+    return highest

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from hailstorm.columns import HASH, NUMBER, OWN_HASH, SIDE, TICK
 from hailstorm.engine.stages.chain import Batches, Stage, Task, run_stages
 from hailstorm.engine.stages.read import share_of
+from hailstorm.ledger.arrays import order_of
 from hailstorm.ledger.hashing import can_hash, hash_columns
 from hailstorm.ledger.keyed_state import Layout
 from hailstorm.ledger.runs import shaped
@@ -128,7 +129,7 @@ def split(batches: Batches, sides: Sequence[Side]) -> list[pa.Table]:
     tables = []
     for number, side in enumerate(sides):
         mine = np.flatnonzero(numbers == number)
-        order = pa.array(mine[np.argsort(hashes[mine], kind="stable")])
+        order = pa.array(mine[order_of(hashes[mine])])
         struct = everything.column(f"_{number}").take(order).combine_chunks()
         columns = {field.name: pc.struct_field(struct, [place]) for place, field in enumerate(side.schema)}
         tables.append(pa.table({**columns, HASH: everything.column(HASH).take(order).combine_chunks()}))

@@ -20,6 +20,7 @@ from hailstorm.engine.stages.chain import Batches, Task
 from hailstorm.engine.stages.fold import without_null_keys
 from hailstorm.engine.stages.group import groups_of
 from hailstorm.engine.stages.members import LIVE, forget, newest_of_each
+from hailstorm.ledger.arrays import order_by
 from hailstorm.ledger.keyed_state import Layout
 from hailstorm.ledger.runs import hashes_of, sort_by_hash
 
@@ -114,7 +115,7 @@ class ReplaceSessions:
         """The members of the sessions that are not as they were, and the sessions that are no longer there."""
         of_live, of_before, of_signed = self.members.numbered(live, before, signed)
         times = _times(live.column(WINDOW_START))
-        order = np.lexsort((times, of_live))
+        order = order_by(of_live, times)
         key, time = of_live[order], times[order]
         begins = np.ones(len(order), dtype=np.bool_)
         begins[1:] = (key[1:] != key[:-1]) | (time[1:] - time[:-1] >= self.members.gap)
@@ -159,7 +160,7 @@ def _holding(keys: Numbers, starts: Numbers, ends: Numbers, of_times: Numbers, t
     if not len(keys):
         return held
     is_time = np.repeat([0, 1], [len(keys), len(times)])
-    order = np.lexsort((is_time, np.concatenate([starts, times]), np.concatenate([keys, of_times])))
+    order = order_by(np.concatenate([keys, of_times]), np.concatenate([starts, times]), is_time)
     last = np.empty(len(order), dtype=np.int64)
     last[order] = np.cumsum(is_time[order] == 0) - 1  # the last session that begins at or before
     last = last[len(keys) :]

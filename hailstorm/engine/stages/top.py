@@ -19,7 +19,7 @@ from hailstorm.columns import EVENT_TIME, HASH, KIND, TIME, UPDATED
 from hailstorm.engine.stages.chain import Batches, Task
 from hailstorm.engine.stages.deposit import hand_on
 from hailstorm.engine.stages.ranking import BY, RANK, Ranking, changes_of_shown, ranking_of
-from hailstorm.ledger.arrays import flags, integers, numbers
+from hailstorm.ledger.arrays import flags, integers, numbers, order_of
 from hailstorm.ledger.cache import OpenRun
 from hailstorm.ledger.equality import equal_values, one_chunk
 from hailstorm.ledger.lookup import Matches, look_up
@@ -48,7 +48,7 @@ class Pool:
         return np.append(self.prior, np.arange(self.before.num_rows))[places]
 
     def by_hash(self, places: Positions) -> Positions:
-        return np.argsort(hashes_of(self.rows)[places], kind="stable")
+        return order_of(hashes_of(self.rows)[places])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +137,7 @@ class KeepTop(Ranking):
         if not len(known):
             return prior
         touching = np.flatnonzero(known[np.minimum(np.searchsorted(known, hashes), len(known) - 1)] == hashes)
-        touching = touching[np.argsort(hashes[touching], kind="stable")]
+        touching = touching[order_of(hashes[touching])]
         rows = arrived.select([HASH, *dict.fromkeys(self.key)]).take(numbers(touching))
         for _, places, keys in look_up(rows, self.key, [OpenRun.of(before)]).parts:
             prior[touching[keys]] = places

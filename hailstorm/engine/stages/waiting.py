@@ -95,7 +95,7 @@ class Waiting:
         """The keys that are due, each once, sorted by hash. None where Spark brings them with the rows of a tick."""
         if not self.one_task:
             return None
-        return self._each_once(
+        return self.each_once(
             [
                 rows.select([*self.key, KEY_HASH]).rename_columns([*self.key, HASH])
                 for agenda in self.agendas
@@ -103,7 +103,7 @@ class Waiting:
             ]
         )
 
-    def _each_once(self, entries: list[pa.Table]) -> pa.Table | None:
+    def each_once(self, entries: list[pa.Table]) -> pa.Table | None:
         """A window may close and leave at once, and then it has an entry in each agenda."""
         if not entries:
             return None
@@ -118,7 +118,7 @@ class Waiting:
         due = self.due(task)
         if rows is not None and not self.one_task:  # then they have come with the others (plan/fold.py)
             is_due = pc.is_null(rows.column(EVENT_TIME))
-            due = self._each_once([rows.filter(is_due).select([*self.key, HASH])])
+            due = self.each_once([rows.filter(is_due).select([*self.key, HASH])])
             rows = rows.filter(pc.invert(is_due))
         if due is None or not due.num_rows:
             return None if rows is None else rows.append_column(DUE, pa.repeat(False, rows.num_rows))

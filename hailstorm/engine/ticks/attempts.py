@@ -22,8 +22,10 @@ from hailstorm.engine.ticks.bad_records import (
     Found,
     Ranges,
     SearchStopped,
+    Spent,
     bad_records,
     count_records,
+    first_half,
     with_records,
 )
 from hailstorm.engine.tolerance import Recent, Tolerance, total
@@ -53,7 +55,7 @@ class Attempts:
         terminal also ends the workers, and a tick that was given up never happened. The outcome may be of the beginning
         of the interval only, when the rest has too many bad records to find them all now.
         """
-        searched, failed = False, 0
+        searched, failed, budget = False, 0, self._budget(stop)
         while True:
             try:
                 return self._advance(plan, work, stop, resident)
@@ -63,11 +65,18 @@ class Attempts:
                 # Of letters only a search knows which ones the named records are.
                 if isinstance(error, BadRecordsError) and error.records and not work.letters:
                     work = self._without_named(work, error)
+                    try:
+                        budget.spend(count_records(work.excluded))
+                    except Spent:
+                        # Fewer records are named sooner. The rest of them has its turn in the next tick.
+                        work, budget = replace(work, interval=first_half(work.interval)), self._budget(stop)
+                    except SearchStopped:
+                        return None
                     continue
                 if isinstance(error, BadRecordsError) and not searched:
                     searched = True
                     try:
-                        work = self._without_bad_records(plan, work, error, stop, resident)
+                        work = self._without_bad_records(plan, work, error, budget, resident)
                     except (SearchStopped, Unfinished):  # the latter only when we were asked to stop
                         return None
                     continue
@@ -125,6 +134,9 @@ class Attempts:
                 self.tell(f"{error.what}; it is run as a Spark job")
         return advance(self.spark, plan, work)
 
+    def _budget(self, stop: threading.Event) -> Budget:
+        return Budget(self.settings.search_jobs, self.settings.search_time_ms / 1000, stop)
+
     def _without_named(self, work: Work, error: BadRecordsError) -> Work:
         """The work without the records that a task has named. Raises RunError when there are too many of them: then the
         rest of them need not be named, for which the tick would have to be run again and again."""
@@ -138,7 +150,7 @@ class Attempts:
         return replace(work, excluded=excluded)
 
     def _without_bad_records(
-        self, plan: Plan, work: Work, error: BadRecordsError, stop: threading.Event, resident: Resident | None
+        self, plan: Plan, work: Work, error: BadRecordsError, budget: Budget, resident: Resident | None
     ) -> Work:
         """The work without the records that make it fail, or its beginning when they are too many to find at once.
 
@@ -149,19 +161,17 @@ class Attempts:
         def attempt(part: Ranges) -> BadRecordsError | None:
             try:
                 with nowhere(self.ledger) as place:
-                    self._advance(plan, work.part(part, place=place), stop, resident)
+                    self._advance(plan, work.part(part, place=place), budget.stop, resident)
             except BadRecordsError as failure:
                 return failure
             return None
 
-        settings = self.settings
-        budget = Budget(settings.search_jobs, settings.search_time_ms / 1000, stop)
         found = bad_records(work.ranges(), attempt, budget)
         rows = sum(map(len, found.looked_through))
         # A search goes on from a bad record through what is right behind it: where it is cut short, it has come far
         # when there are few. So what it has seen may be judged, however few records that is.
-        judged = not found.whole or rows >= settings.error_limit_rows
-        too_many = not work.letters and judged and found.count > settings.error_limit * rows
+        judged = not found.whole or rows >= self.settings.error_limit_rows
+        too_many = not work.letters and judged and found.count > self.settings.error_limit * rows
         if too_many or not rows or (found.whole and not found.count):  # the last: all together fail, and none alone
             raise _with_examples(error, found, rows)
         if work.letters:

@@ -4,6 +4,9 @@ A bolt in Python refuses a row where it fails. An SQL expression that fails on a
 Then the interval is halved until the bad records are alone; they become dead letters, as whole records, and the tick
 runs again without them. It costs a few tries per bad record, so it has a budget. What was looked through when that is
 spent is the beginning of the interval: a shorter tick can go on with it.
+
+A monoid of one's own names the records on which it fails, some at each try of the tick (stages/own.py). These tries
+spend the same budget; when it is spent, the tick is tried on the first half of its interval.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ class SearchStopped(Exception):
     """We were asked to stop while we looked."""
 
 
-class _Spent(Exception):
+class Spent(Exception):
     """The budget is spent."""
 
 
@@ -60,7 +63,7 @@ class Budget:
         if found and self._ends is None:
             self._ends = time.monotonic() + self.seconds
         if self.jobs <= 0 or (self._ends is not None and time.monotonic() > self._ends):
-            raise _Spent
+            raise Spent
         self.jobs -= 1
 
 
@@ -111,10 +114,16 @@ def bad_records(ranges: Ranges, attempt: Callable[[Ranges], RunError | None], bu
         for (only,), failure in failing_parts(_halves(ranges) or [ranges], counted, _halves):
             found.bad.setdefault(only.spout, {}).setdefault(only.partition, {})[only.start] = failure.what
             found.count += 1
-    except _Spent:
+    except Spent:
         return found
     found.whole = True
     return found
+
+
+def first_half(interval: Interval) -> Interval:
+    """The beginning of an interval with about half of its records; all of it when that is one record."""
+    halves = _halves(interval.ranges())
+    return Found(looked_through=list(halves[0])).interval(interval) if halves else interval
 
 
 def interval_of(ranges: Sequence[Range]) -> Interval:

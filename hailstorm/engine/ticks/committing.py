@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from hailstorm.clock.watermark import OfSteps
 from hailstorm.engine.advance import Outcome
 from hailstorm.engine.delivery.joining import known_sinks
 from hailstorm.engine.delivery.outbox import LedgerOutbox
@@ -138,7 +139,7 @@ class Committer:
             **(look.news(head) if look is not None else {}),
         }
         if replacement is not None:
-            new = self._replaced(plan, replacement, fields["sinks"])
+            new = self._replaced(plan, replacement, msgspec.structs.replace(head, steps=steps), fields["sinks"])
             fields |= {**new, "coverage": {**fields["coverage"], **new["coverage"]}}
         if first is not None:
             fields |= self._begun(first, msgspec.structs.replace(head, steps=steps), fields)
@@ -155,11 +156,11 @@ class Committer:
     def _begun(self, first: Begun, head: Live, fields: Mapping[str, Any]) -> dict[str, Any]:
         """What the commit says, with what new steps have of their tables. `head` has the steps of now."""
         outcome = first.outcome
+        state = {**fields.get("state", {}), **outcome.state}
         return {
             "coverage": {**fields["coverage"], **first.coverage},
-            # What waits in an agenda that is new is not released.
-            "watermarks": self._times.evolved(head, self._agendas.released(head, outcome.state, head.reached)),
-            "state": {**fields.get("state", {}), **outcome.state},
+            "watermarks": self._handed_on(head, state, fields.get("reached", head.reached)),
+            "state": state,
             "outbox": outcome.outbox,
             "late": outcome.late,
             "errors": outcome.errors,
@@ -174,11 +175,19 @@ class Committer:
 
     def backfill(self, plan: Plan, replacement: Replacement) -> Commit:
         """Steps have their past."""
-        return self._make("backfill", datetime.now(UTC), **self._replaced(plan, replacement, self._ledger.head.sinks))
+        head = self._ledger.head
+        return self._make("backfill", datetime.now(UTC), **self._replaced(plan, replacement, head, head.sinks))
 
-    def _replaced(self, plan: Plan, new: Replacement, sinks: Mapping[str, SinkShape]) -> dict[str, Any]:
+    def _replaced(self, plan: Plan, new: Replacement, head: Live, sinks: Mapping[str, SinkShape]) -> dict[str, Any]:
+        """`head` has the steps of now."""
         ledger = self._ledger
-        return new.fields(self._topology, ledger.store, ledger.head, plan.stateful, sinks, ledger.stamp)
+        fields = new.fields(self._topology, ledger.store, ledger.head, plan.stateful, sinks, ledger.stamp)
+        return {**fields, "watermarks": self._handed_on(head, fields["state"], fields["reached"])}
+
+    def _handed_on(self, head: Live, state: Mapping[str, StateChange], reached: Mapping[str, int]) -> OfSteps:
+        """The watermarks of all steps when this state takes the place of theirs: what waits in it is not released, or
+        the steps below would call it late."""
+        return self._times.evolved(head, self._agendas.released(head, state, reached))
 
     def compaction(self, changes: Mapping[str, StateChange]) -> Commit:
         return self._make("compact", datetime.now(UTC), state=dict(changes))

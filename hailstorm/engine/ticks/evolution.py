@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from hailstorm.algebra.monoid import name_of
 from hailstorm.engine.ticks.renaming import describe_renamed, renames
 from hailstorm.errors import RunError
 from hailstorm.ledger.commit import StepShape
@@ -16,7 +17,7 @@ from hailstorm.ledger.live import Live
 from hailstorm.ledger.renaming import has_state, under_names_of_now
 from hailstorm.topology.arrow_types import spark_name
 from hailstorm.topology.fingerprint import fingerprint
-from hailstorm.topology.step import Process, Step
+from hailstorm.topology.step import Fold, Process, Step
 from hailstorm.topology.topology import Topology
 
 
@@ -31,7 +32,7 @@ class Evolution:
     returned: tuple[str, ...]  # stateful steps that were removed once: their state has a hole
     rekeyed: Mapping[str, str]  # stateful steps whose key is not that of their state, and how they differ
     lacking: Mapping[str, tuple[str, ...]]  # processes whose state has fields that their class has not
-    retyped: Mapping[str, str]  # processes that have a field of another type than their state, and how they differ
+    retyped: Mapping[str, str]  # steps with a field of another type, or another monoid, than their state, and how
     begins: Mapping[str, tuple[str, ...]]  # added steps -> the tables with rows that they begin with (beginning.py)
     unknown: Mapping[str, tuple[str, ...]]  # others -> the tables with rows of which they read only later changes
     below: Mapping[str, tuple[str, ...]]  # changed steps without state -> the stateful steps that read them
@@ -131,10 +132,13 @@ def _lacking(step: Step, shape: StepShape) -> tuple[str, ...]:
 
 
 def _retyped(step: Step, shape: StepShape) -> str:
-    if not isinstance(step, Process):
+    if isinstance(step, Process):
+        new = {field.name: spark_name(field.column.type) for field in step.fields}
+    elif isinstance(step, Fold):
+        new = {name: name_of(monoid) for name, monoid in step.monoids.items()}
+    else:
         return ""
-    old = dict(zip(shape.values, shape.value_types, strict=True))
-    new = {field.name: spark_name(field.column.type) for field in step.fields}
+    old = dict(zip(shape.values, shape.value_types, strict=bool(shape.value_types)))
     return "; ".join(
         f"'{name}' was {old[name]}, and is {new[name]}" for name in new if old.get(name, new[name]) != new[name]
     )
@@ -161,12 +165,15 @@ def require_consent(
             )
     for name, how in found.retyped.items():
         if name not in recomputed:
+            step = topology.step(name)
+            is_fold = isinstance(step, Fold)
+            what, begins = ("another monoid", "null") if is_fold else ("a field of another type", "its default")
             raise RunError(
                 13,
-                f"process '{name}' has a field of another type than its state: {how}",
-                at=topology.step(name).at,
-                hint="Values of one type are not read as another. Give the field another name: it begins with its\n"
-                f"default then, and the old one is forgotten with --accept {name}\n"
+                f"{step.kind} '{name}' has {what} than its state: {how}",
+                at=step.at,
+                hint=f"What one has kept is not read as the other's. Under another name it begins with {begins}, and\n"
+                f"the old one is forgotten with --accept {name}\n"
                 f"Or make its state again from what the logs hold: --recompute {name}",
             )
     for name, gone in found.lacking.items():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from hailstorm.engine.spark.priorities import yield_to_ticks
 from hailstorm.ledger.commit import Run, StateChange
@@ -33,10 +33,12 @@ class Housekeeper:
         retention: Retention = DEFAULT,
         history_limit: int | None = None,
         elsewhere: Callable[[Merge], list[Run] | None] | None = None,
+        borders: Sequence[int] = (),
     ) -> None:
         """Tables are published so often, in seconds, or never. The limit is in bytes. Large merges are done
-        `elsewhere`, where there is such a place (merging.py)."""
-        self._elsewhere = elsewhere
+        `elsewhere`, where there is such a place (merging.py), and all are cut at the borders of ranges that machines
+        own."""
+        self._elsewhere, self._borders = elsewhere, borders
         self._ledger, self._every = ledger, publish_every
         self._publisher, self._vacuum = Publisher(ledger), Vacuum(ledger, retention, history_limit)
         self._next_publication = time.monotonic() + (publish_every or 0)
@@ -136,6 +138,7 @@ class Housekeeper:
                 self._stopping.is_set,
                 past=live.reached.get(step),
                 elsewhere=self._elsewhere,
+                borders=self._borders,
             )
             if change is None:
                 self._busy.discard(step)

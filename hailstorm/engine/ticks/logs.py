@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -36,6 +36,7 @@ OnDataLoss = Literal["fail", "continue"]
 Rosters = dict[str, dict[str, str]]
 _SETTLING = 10.0  # seconds for which a log may end before our clock
 _OVERLOAD = 10  # ticks' worth of records
+_FEW = 8  # a part of a tick, by the number of partitions, that every partition may have
 _FRESH = 1.0  # seconds for which a log that is followed need not be asked
 # What the holes are called, and the part of what waits that a tick covers.
 _SKIPPING: Mapping[str, tuple[str, float]] = {
@@ -99,9 +100,7 @@ class Logs:
         self._asked: dict[str, float] = {}  # when each log was asked how far it is
         self._ends: dict[str, dict[int, int]] = {}  # what it said
         self.sources: dict[str, LivingSource] = {
-            step.name: living(step.source).remembering(self.rosters.get(step.name, {}))
-            for step in topology.steps
-            if isinstance(step, Spout)
+            spout.name: living(spout.source).remembering(self.rosters.get(spout.name, {})) for spout in topology.spouts
         }
 
     def first_look(self, head: Clock, at_all: bool = False) -> Look:
@@ -209,14 +208,16 @@ class Logs:
                     _add(left_out, name, partition, Hole(lost.start, lost.stop, GONE))
             wanted = {p: min(end, (target.offset(name, p) or 0) if target else end) for p, end in latest.items()}
             waiting[name] = {p: max(0, wanted[p] - starts[name][p]) for p in latest}
-        lag = sum(count for partitions in waiting.values() for count in partitions.values())
-        share = min(1.0, limit / lag) if lag else 1.0
-        reason, covered = _SKIPPING.get(on_overload, ("", share)) if lag > _OVERLOAD * limit else ("", share)
+        counts = [count for partitions in waiting.values() for count in partitions.values()]
+        lag, share = sum(counts), _sharing(counts, limit)
+        reason, covered = _SKIPPING.get(on_overload, ("", 0.0)) if lag > _OVERLOAD * limit else ("", 0.0)
         clock: dict[str, dict[int, int]] = {}
         for name, partitions in waiting.items():
-            clock[name] = {p: starts[name][p] + _part(count, covered) for p, count in partitions.items()}
+            clock[name] = {}
             for partition, count in partitions.items():
-                begin = clock[name][partition] - _part(count, share)
+                read = share(count)
+                clock[name][partition] = starts[name][partition] + max(read, math.ceil(count * covered))
+                begin = clock[name][partition] - read
                 if begin > starts[name][partition]:
                     _add(left_out, name, partition, Hole(starts[name][partition], begin, reason))
                     starts[name][partition] = begin
@@ -260,9 +261,20 @@ def _end(source: LivingSource, of_all: bool) -> Mapping[int, int]:
     return source.latest_of_all() if of_all and isinstance(source, Gradual) else source.latest()
 
 
-def _part(count: int, share: float) -> int:
-    """A share of so many records, and at least one of any."""
-    return min(count, math.ceil(count * share))
+def _sharing(counts: Sequence[int], limit: int) -> Callable[[int], int]:
+    """How many of the records that wait in a partition a tick takes, of at most about `limit` in all: by what waits, so
+    that partitions stay together in time; but of a log with few records beside a large one, these at once."""
+    if sum(counts) <= limit:
+        return lambda count: count
+    few = limit // (_FEW * len(counts))
+    at_once = sum(min(count, few) for count in counts)
+    waiting, spare = sum(counts) - at_once, limit - at_once
+
+    def part(count: int) -> int:
+        own = min(count, few)
+        return own - (own - count) * spare // waiting  # rounded up: at least one of any
+
+    return part
 
 
 def _add(holes: Holes, spout: str, partition: int, hole: Hole) -> None:

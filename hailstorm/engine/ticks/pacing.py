@@ -36,6 +36,7 @@ _FIRST_GAP, _LONGEST_GAP = 40, 640  # ticks between two looks at a way that is n
 _IDLE_SECONDS, _LONGEST_IDLE_SECONDS = 0.02, 0.2
 _EAGER_SECONDS = 0.001
 _PATIENT_AFTER = 50  # looks at logs that have nothing new, before the waits grow
+_FAR = 4  # times smaller than any tick of a way: then its line says nothing
 _WORTH_A_TRY = 0.5  # seconds: below this, planning alone would eat the gain
 
 
@@ -44,6 +45,7 @@ class Line:
     """A weighted least-squares line through (rows, seconds). The first tick of a way warms up and is not counted."""
 
     seen: int = 0
+    fewest: float = float("inf")  # rows of a tick
     weight: float = 0.0
     x: float = 0.0
     y: float = 0.0
@@ -52,6 +54,7 @@ class Line:
 
     def observe(self, rows: int, seconds: float) -> None:
         self.seen += 1
+        self.fewest = min(self.fewest, rows)
         if self.seen == 1:
             return
         new = (1.0, float(rows), seconds, float(rows) * rows, rows * seconds)
@@ -101,8 +104,8 @@ class Pace:
         """A tick of so many records took so long in this way. `cut`: by their bytes, so it was as full as can be."""
         line = self.lines[way]
         if way == self._looking:
-            rivals = (other for known, other in self.lines.items() if known != way)
-            if seconds < min(rival.predict(rows) for rival in rivals):
+            rivals = (other for known, other in self.lines.items() if known != way and other.weight)
+            if seconds < min((rival.predict(rows) for rival in rivals), default=0.0):
                 line.forget()
                 self._gap = _FIRST_GAP
             self._looking = None
@@ -118,6 +121,13 @@ class Pace:
         if full and not warms_up:
             self.settled = self.rows <= before
 
+    def replan(self, tasks: int) -> None:
+        """The planned way has so many tasks from now on: other cores, of which nothing was measured yet."""
+        self.ways = tuple(tasks if way > PREPARED else way for way in self.ways)
+        self.lines = {way: self.lines.get(way, Line()) for way in (*self.ways, PREPARED)}
+        if self._looking not in self.lines:
+            self._looking = None
+
     def way(self, rows: int, resident: bool = True) -> int:
         """In which way to run a tick of so many records. `resident`: whether there is a worker for that just now."""
         ways = [way for way in self.ways if way != RESIDENT or resident] or [PREPARED]
@@ -128,9 +138,15 @@ class Pace:
                     return way
             elif self.lines[way].predict(rows) < self.lines[best].predict(rows):
                 best = way
-        others = [way for way in ways if way != best]
+        if RESIDENT in ways and best != RESIDENT and rows < self.lines[RESIDENT].fewest / _FAR:
+            # After a backlog: of ticks as small as this nothing is known, and for these it is made.
+            self._looking = RESIDENT
+            return RESIDENT
+        # Of small ticks a look at resident costs hardly anything, and one at planned ten of them.
+        is_small = self.lines[best].predict(rows) <= _WORTH_A_TRY / 2
+        others = [way for way in ways if way != best and (way == RESIDENT or not is_small)]
         self._until_look -= 1
-        if others and self._until_look <= 0 and self.lines[best].predict(rows) > _WORTH_A_TRY / 2:
+        if others and self._until_look <= 0:
             # What was measured on a busy machine, or at other sizes, may be wrong by now. A look costs one tick.
             self._gap = self._until_look = min(2 * self._gap, _LONGEST_GAP)
             self._looking = min(others, key=lambda way: self.lines[way].seen)

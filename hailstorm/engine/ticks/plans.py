@@ -1,4 +1,8 @@
-"""The plans of a run: one for each number of tasks, compiled when it is first asked for, and kept."""
+"""The plans of a run: one for each number of tasks, compiled when it is first asked for, and kept.
+
+On a cluster the number of tasks follows the cores that are there. An executor that dies and comes back finds the plan
+that was left; but where numbers come and go for days, only the newest few of them have a plan.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,8 @@ from hailstorm.engine.plan.plan import Plan
 from hailstorm.engine.ticks.logs import Logs, Rosters
 from hailstorm.engine.ticks.pacing import PREPARED
 from hailstorm.topology.topology import Topology
+
+_MOST = 4  # planned ones
 
 Made = dict[int, tuple[Plan, Rosters]]  # by tasks, each with the rosters that its sources know
 
@@ -23,6 +29,7 @@ class Plans:
         if tasks not in self._made:
             plan = compile_topology(self._spark, self._logs.used_by(self._topology), tasks)
             self._made[tasks] = plan, dict(self._logs.rosters)
+            self._forget_the_oldest()
         return self._made[tasks][0]
 
     def newer_rosters(self, way: int) -> Rosters:
@@ -30,3 +37,8 @@ class Plans:
         that knows it."""
         known = self._made[max(way, PREPARED)][1]
         return {spout: roster for spout, roster in self._logs.rosters.items() if roster != known.get(spout)}
+
+    def _forget_the_oldest(self) -> None:
+        planned = [tasks for tasks in self._made if tasks > PREPARED]
+        for tasks in planned[:-_MOST]:
+            del self._made[tasks]

@@ -41,9 +41,8 @@ def renames(topology: Topology, live: Live) -> dict[str, str]:
     for step in topology.steps:
         if live.commit and step.renamed_from is not None:
             found.update(_renamed(step, step.renamed_from, live))
-    for step in topology.steps:
-        if isinstance(step, Sink):
-            _refuse_taken(step, live, found)
+    for sink in topology.sinks:
+        _refuse_taken(sink, live, found)
     return found
 
 

@@ -18,7 +18,6 @@ from hailstorm.ledger.commit import Covered, DataFile, Run, SinkShape, Stamp, St
 from hailstorm.ledger.live import Live
 from hailstorm.ledger.runs import run_name
 from hailstorm.ledger.stores.store import Store
-from hailstorm.topology.step import Sink
 from hailstorm.topology.topology import Topology
 
 Shapes = Mapping[str, StepShape]
@@ -91,7 +90,7 @@ class Replacement:
 
     def _fed(self, topology: Topology, shapes: Shapes) -> set[str]:
         """The sinks of their tables: they lack the whole table."""
-        sinks = (step for step in topology.steps if isinstance(step, Sink) and step.is_table)
+        sinks = (sink for sink in topology.sinks if sink.is_table)
         return {sink.name for sink in sinks if path_to_table(topology, sink, set(shapes))[-1] in self.steps}
 
 

@@ -15,7 +15,6 @@ import msgspec
 from hailstorm.clock.watermark import OfSteps, Patience, Time, Watermark, of_steps
 from hailstorm.engine.stages.order import Seen
 from hailstorm.ledger.live import Live
-from hailstorm.topology.step import Spout
 from hailstorm.topology.topology import Topology
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -77,9 +76,8 @@ class Times:
     def _patience(self) -> dict[str, Patience]:
         """Also of spouts whose records have no time: the end of input ends those, too."""
         return {
-            step.name: Patience(step.lateness_ms * 1000, None if step.idle_ms is None else step.idle_ms * 1000)
-            for step in self.topology.steps
-            if isinstance(step, Spout)
+            spout.name: Patience(spout.lateness_ms * 1000, None if spout.idle_ms is None else spout.idle_ms * 1000)
+            for spout in self.topology.spouts
         }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shutil
 import tempfile
 from functools import lru_cache
 from pathlib import Path
@@ -33,16 +34,28 @@ def open_store(address: str | Path) -> Store:
     return LocalStore(Path(address)) if is_folder(address) else _opened(str(address).rstrip("/"), os.getpid())
 
 
-def cache_folder(address: str | Path, ledger_id: str) -> Path:
+def cache_folder(address: str | Path, copies: str) -> Path:
     """Where this machine keeps its copies of what is in a ledger: beside it, or where the user keeps such things.
 
-    Every machine has its own. Two ledgers never share one, also when one is a copy of the other.
+    Every machine has its own. Two ledgers never share one, also when one is a copy of the other. `copies` is the
+    ledger's id, and after an erasure something more (`Ledger.copies`): no machine believes copies from before it.
     """
     if is_folder(address):
         return Path(address) / ".cache"
     named = os.environ.get("HAILSTORM_CACHE")
     place = Path(named) if named else _caches_of_user() / "hailstorm"
-    return place / f"{ledger_id}-{hashlib.sha256(str(address).encode()).hexdigest()[:8]}"
+    return place / f"{copies}-{hashlib.sha256(str(address).encode()).hexdigest()[:8]}"
+
+
+def remove_older_copies(address: str | Path, copies: str) -> None:
+    """Delete what this machine has copied before the last erasure: it may hold what was erased. In a folder, who erases
+    does so."""
+    ledger_id, erased, _ = copies.partition(".")
+    if erased and not is_folder(address):
+        newest = cache_folder(address, copies)
+        for folder in newest.parent.glob(f"{ledger_id}*-{newest.name.rpartition('-')[2]}"):
+            if folder != newest:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def below(address: str | Path, name: str) -> str:

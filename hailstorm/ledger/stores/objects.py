@@ -4,9 +4,10 @@ Who we are comes from the environment or from the machine (AWS_ACCESS_KEY_ID, an
 address, and so never from a ledger, a message or a log. Nor is the text of a server's answer shown: some quote keys.
 
 Requests that fail in passing (503, timeouts, cut connections) are sent again with growing waits, for minutes: a store
-that is gone for a moment stops nobody. Creating a file is done without obstore's own retries. A first try that got no
-answer may have worked, and the second one would find the file and call it another's: only who knows that there was a
-first try can look whose it is.
+that is gone for a moment stops nobody. An answer that breaks off half way is asked for once more here, because obstore
+sends a request again only while there is no answer. Creating a file is done without obstore's own retries. A first try
+that got no answer may have worked, and the second one would find the file and call it another's: only who knows that
+there was a first try can look whose it is.
 """
 
 from __future__ import annotations
@@ -32,11 +33,14 @@ if TYPE_CHECKING:
 
 SECONDS = 180.0  # how long a request is tried before it is an error
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 10.0
+_SILENT = 20.0  # seconds after which a server that says nothing is asked again
 _AT_ONCE = 32  # requests
 _WORTH_LISTING = 32  # files of one folder
 _AT_LEAST = 1 << 18  # bytes that a request for a part brings: neighbours are wanted next
 _CODE = re.compile(r"<Code>(\w{1,60})</Code>")
 _STATUS = re.compile(r"\b(?:status|error)\D{0,20}([45]\d\d)\b", re.I)
+
+_BROKEN_OFF = "response body"  # in what obstore says of an answer that it could not read to its end
 
 _METADATA = "169.254.169.254"  # where a machine of a cloud asks for its role
 
@@ -54,7 +58,12 @@ class ObjectStore:
         """The store at an address. Nothing is asked of it yet."""
         obstore = _obstore()
         http = any(value.startswith("http://") for value in _endpoints())
-        options = {"timeout": timedelta(seconds=60), "connect_timeout": timedelta(seconds=10), "allow_http": http}
+        options = {
+            "timeout": timedelta(seconds=60),
+            "connect_timeout": timedelta(seconds=10),
+            "read_timeout": timedelta(seconds=_SILENT),
+            "allow_http": http,
+        }
         waits = {"init_backoff": timedelta(seconds=_FIRST_WAIT), "max_backoff": timedelta(seconds=_LONGEST_WAIT)}
         patient = {"max_retries": 100, "retry_timeout": timedelta(seconds=SECONDS), "backoff": {**waits, "base": 2}}
         never = {"max_retries": 0, "retry_timeout": timedelta(seconds=SECONDS), "backoff": {**waits, "base": 2}}
@@ -95,15 +104,24 @@ class ObjectStore:
             wait = min(2 * wait, _LONGEST_WAIT)
 
     def put(self, name: str, data: bytes) -> None:
-        self._done(lambda: _obstore().put(self._bucket, _inside(name), data))
+        self._sent(name, data, len(data))
 
     def write(self, name: str, fill: Callable[[pa.NativeFile], object], synced: bool = True) -> int:
         sink = pa.BufferOutputStream()
         fill(sink)
         whole = sink.getvalue()
-        # Large ones go in parts, side by side.
-        self._done(lambda: _obstore().put(self._bucket, _inside(name), _obstore().Bytes(memoryview(whole).cast("B"))))
+        self._sent(name, _obstore().Bytes(memoryview(whole).cast("B")), whole.size)
         return int(whole.size)
+
+    def _sent(self, name: str, data: Any, size: int) -> None:
+        """Large files go in parts, side by side, and a last request makes a file of them."""
+        try:
+            self._done(lambda: _obstore().put(self._bucket, _inside(name), data))
+        except FileNotFoundError:
+            # The parts are gone because they are the file by now: the answer to the last request was lost, and obstore
+            # has sent it again.
+            if self.size(name) != size:
+                raise
 
     def get(self, name: str) -> bytes | None:
         try:
@@ -126,7 +144,7 @@ class ObjectStore:
             return None
 
     def identity(self, name: str) -> object:
-        return name  # erasures, which alone replace files of a commit, are refused here
+        return name  # only erasures replace files of a commit, and of those `Ledger.copies` tells
 
     def sizes(self, names: Sequence[str]) -> dict[str, int | None]:
         """Of a folder with many of them by listing: a request for a thousand. The others at the same time."""
@@ -147,11 +165,10 @@ class ObjectStore:
 
     def _listed_sizes(self, folder: str, wanted: set[str]) -> dict[str, int | None]:
         last, before = max(wanted), min(wanted)[:-1]  # a listing begins after the name that it is given
-        pages = self._done(lambda: _obstore().list(self._bucket, _inside(folder) or None, offset=before))
         found: dict[str, int | None] = {}
-        while len(found) < len(wanted) and (page := self._done(lambda: next(pages, None))) is not None:
+        for page in self._pages(folder, before):
             found |= {str(one["path"]): int(one["size"]) for one in page if one["path"] in wanted}
-            if page and str(page[-1]["path"]) > last:
+            if len(found) == len(wanted) or str(page[-1]["path"]) > last:
                 break
         return found
 
@@ -161,10 +178,28 @@ class ObjectStore:
         return sorted(str(path).rstrip("/").rpartition("/")[2] for path in paths)
 
     def files(self, folder: str) -> Iterator[StoredFile]:
-        pages = self._done(lambda: _obstore().list(self._bucket, _inside(folder) or None))
-        while (page := self._done(lambda: next(pages, None))) is not None:
+        for page in self._pages(folder):
             for one in page:
                 yield StoredFile(str(one["path"]), int(one["size"]), one["last_modified"].timestamp())
+
+    def _pages(self, folder: str, after: str | None = None) -> Iterator[Sequence[Any]]:
+        """A listing, in the order of names, after this one. None of its pages is empty."""
+        pages: Any = None
+
+        def following() -> Any:
+            nonlocal pages
+            if pages is None:
+                pages = _obstore().list(self._bucket, _inside(folder) or None, offset=after)
+            try:
+                return next(pages, None)
+            except Exception:
+                pages = None  # one that failed does not go on: what comes next is a listing after what was given
+                raise
+
+        while (page := self._done(following)) is not None:
+            if page:
+                yield page
+                after = str(page[-1]["path"])
 
     def delete(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError):
@@ -187,10 +222,15 @@ class ObjectStore:
 
     def _done(self, request: Callable[[], T]) -> T:
         """What goes wrong leaves as an OSError, as it does in a folder."""
-        try:
-            return request()
-        except (_obstore().exceptions.BaseError, FileNotFoundError) as error:
-            raise self._as_os_error(error) from None
+        began, wait = time.monotonic(), _FIRST_WAIT
+        while True:
+            try:
+                return request()
+            except (_obstore().exceptions.BaseError, FileNotFoundError) as error:
+                if _BROKEN_OFF not in str(error) or time.monotonic() - began > SECONDS:
+                    raise self._as_os_error(error) from None
+            time.sleep(wait * random.uniform(0.5, 1.0))
+            wait = min(2 * wait, _LONGEST_WAIT)
 
     def _as_os_error(self, error: Exception) -> OSError:
         exceptions = _obstore().exceptions

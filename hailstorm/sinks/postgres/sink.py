@@ -287,7 +287,7 @@ def _connect(url: str, name: str) -> tuple[Connection[Any], frozenset[str]]:
         from psycopg.conninfo import conninfo_to_dict
     except ImportError as error:
         raise SinkError(
-            2, "the Postgres sink needs a package that is missing", hint="pip install hailstorm[postgres]"
+            2, "the Postgres sink needs a package that is missing", hint="pip install 'hailstorm[postgres]'"
         ) from error
     # Taken apart first, revealed then: a password may hold letters that mean something in an address.
     options = {**_CONNECT, "application_name": name, **revealed_all(conninfo_to_dict(whole_address(url, *_SCHEMES)))}

@@ -89,4 +89,4 @@ def file_beside_app(name: str | Path) -> Path:
 
 
 def missing_package(what: str, extra: str) -> TopologyError:
-    return TopologyError(65, f"{what} needs a package that is missing", hint=f"pip install hailstorm[{extra}]")
+    return TopologyError(65, f"{what} needs a package that is missing", hint=f"pip install 'hailstorm[{extra}]'")

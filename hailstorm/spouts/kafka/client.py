@@ -253,7 +253,7 @@ def load() -> Any:
     try:
         return importlib.import_module("confluent_kafka")
     except ImportError as error:
-        hint = "pip install hailstorm[kafka]"
+        hint = "pip install 'hailstorm[kafka]'"
         raise LogError(35, "Kafka needs a package that is missing", hint=hint) from error
 
 

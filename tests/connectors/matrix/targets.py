@@ -18,6 +18,7 @@ import duckdb
 import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
+from confluent_kafka import Message
 from deltalake import DeltaTable, QueryBuilder
 
 from hailstorm.columns import KIND
@@ -25,13 +26,15 @@ from hailstorm.sinks.call import Call, Row
 from hailstorm.sinks.console import Console
 from hailstorm.sinks.delta import Delta
 from hailstorm.sinks.duckdb import DuckDB
+from hailstorm.sinks.kafka.producer import Transactions
 from hailstorm.sinks.kafka.sink import Kafka
 from hailstorm.sinks.parquet import Parquet
 from hailstorm.sinks.postgres.sink import Postgres
 from hailstorm.sinks.redis import Form, Redis
-from hailstorm.sinks.sink import Sink
+from hailstorm.sinks.sink import Delivery, Sink
 from hailstorm.sinks.sqlite import Sqlite
 from hailstorm.sinks.webhook import Webhook
+from hailstorm.spouts.kafka.client import Cluster
 from tests.connectors.kafka_topics import Topics
 from tests.connectors.matrix.kinds import Sent, leaves, of_arrow, of_json, of_python, of_text, replaced
 from tests.connectors.servers.receiver import Receiver
@@ -270,13 +273,62 @@ class KafkaTarget(Target):
         return Kafka(self.made[name], servers=self.topics.server.servers, cursor_topic=self.cursors)
 
     def rows(self, name: str, schema: pa.Schema, key: Key) -> list[SentRow]:
-        messages = self.topics.read(self.made[name], 2)
-        if key is None:
-            return [_of_document(message.value(), schema) for message in messages]
-        table: dict[bytes | None, bytes | None] = {}
-        for message in messages:
-            table[message.key()] = message.value()
-        return [_of_document(value, schema) for value in table.values() if value is not None]
+        return _of_messages(self.topics.read(self.made[name], 2), schema, key)
+
+
+@dataclass
+class OneProducerTarget(KafkaTarget):
+    """One topic and one producer for all cells: to make a topic and to open a producer takes longer than all that a
+    cell does with them. Each cell has the part of the topic that begins where it was first asked for."""
+
+    begins: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.topic = self.topics.new("types")
+        self.producer = Transactions(
+            Cluster(self.topics.server.servers, {}),
+            self.topic,
+            self.cursors,
+            Delivery("matrix", "types", "ledger", pa.schema([]), (), False),
+        )
+        self.producer.open()
+
+    def make(self, name: str, key: Key) -> Sink:
+        if name not in self.begins:
+            self.begins[name] = self.topics.end(self.topic)
+        return _OfProducer(self.topic, servers=self.topics.server.servers, producer=self.producer)
+
+    def rows(self, name: str, schema: pa.Schema, key: Key) -> list[SentRow]:
+        return _of_messages(self.topics.read(self.topic, start=self.begins[name]), schema, key)
+
+    def close(self) -> None:
+        self.producer.close()
+
+
+@dataclass(frozen=True)
+class _OfProducer(Kafka):
+    """A sink whose producer is there before it and after it."""
+
+    producer: Transactions | None = None
+
+    def open(self, delivery: Delivery) -> None:
+        assert self.producer is not None
+        self._shape.check(delivery)
+        self.producer.delivery, self.producer.cursor = delivery, None
+        self._session.begin(self.producer)
+
+    def close(self) -> None:
+        self._session.end()
+
+
+def _of_messages(messages: list[Message], schema: pa.Schema, key: Key) -> list[SentRow]:
+    if key is None:
+        return [_of_document(message.value(), schema) for message in messages]
+    table: dict[bytes | None, bytes | None] = {}
+    for message in messages:
+        table[message.key()] = message.value()
+    return [_of_document(value, schema) for value in table.values() if value is not None]
 
 
 def _after(changes: list[Change], key: Key) -> list[SentRow]:

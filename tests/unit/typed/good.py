@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, assert_type
 
+import duckdb
+import pandas as pd
 import pyarrow as pa
 
 import hailstorm as hs
+from hailstorm.testing import Driver
 
 
 class Longest(hs.Monoid):
@@ -78,6 +81,11 @@ if __name__ == "__main__":
     assert_type(storm.rewind("latest-5", steps=["counts"], dry_run=True).to, int)
 
     ledger = hs.open_ledger("ledger")
+    assert_type(ledger.state("counts").duckdb(), duckdb.DuckDBPyRelation)
+    assert_type(ledger.state("counts").pandas(), pd.DataFrame)
+    assert_type(ledger.diff("counts", "monday").pandas(), pd.DataFrame)
+    assert_type(hs.Log("data/tweets").info()["partitions"][0]["records"], int)
+    assert_type(storm.graph().json()["steps"][0]["name"], str)
     assert_type(ledger.snapshot("monday", at="latest-5").commit, int)
     assert_type(ledger.export("monday", "monday.tar").snapshot, str)
     assert_type(hs.import_snapshot("monday.tar", "elsewhere").commit, int)
@@ -86,3 +94,8 @@ if __name__ == "__main__":
     assert_type(ledger.discard("words", "a test"), dict[str, int])
     assert_type([ledger.release_state(kept.step).commit for kept in ledger.kept_states()], list[int])
     assert_type(ledger.erase("counts", dry_run=True, logs_of=storm, word="rain").letters, int)
+
+    with Driver(storm) as driver:
+        driver.feed("tweets", [{"user": "ada", "text": "hail"}])
+        assert_type(driver.advance(), int)
+        assert_type(driver.retry(), tuple[int, int])

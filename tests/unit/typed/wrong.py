@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hailstorm as hs
+from hailstorm.testing import Drivr  # wrong
 
 storm = hs.Topology("wrong", latncy="1 second")  # wrong
 other = hs.Topology("other", max_tick_rows="many")  # wrong
@@ -16,7 +17,9 @@ lines.fold("counts", by="text", n=len)  # wrong
 lines.select("select", text=5)  # wrong
 lines.top("top", 3, by="text")  # wrong
 storm.run(untill="caught-up")  # wrong
+driver = Drivr(storm)
 rows = storm.run().rowz  # wrong
+first: int = hs.open_ledger("ledger").state("counts").duckdb()  # wrong
 
 
 @lines.bolt(returns="n INT")  # wrong
