@@ -91,6 +91,11 @@ def there(values: Any) -> Any:
     return _arrow.call_function("is_valid", [values])
 
 
+def highest(values: Any) -> pa.Scalar:
+    """The highest value of a column; null where it has none."""
+    return _arrow.call_function("max", [values])
+
+
 def among(values: Any, known: pa.Array) -> Any:
     """Whether each value is one of these."""
     return _arrow.call_function("is_in", [values], _arrow.SetLookupOptions(value_set=known))

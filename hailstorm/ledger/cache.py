@@ -24,10 +24,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from hailstorm.columns import DELETED
-from hailstorm.ledger.arrays import distinct, flags, integers
+from hailstorm.ledger.arrays import distinct, flags, highest, integers
 from hailstorm.ledger.commit import Run
 from hailstorm.ledger.runs import Hashes, equal_keys, hashes_of, run_name
 from hailstorm.ledger.stores import cache_folder, open_store, remove_older_copies
@@ -101,7 +100,7 @@ class OpenRun:
     def latest(self, column: str) -> int:
         """The latest time in a column of times. Nulls, which a user's own column may have, are no times."""
         if ("latest", column) not in self._known:
-            found = pc.max(self.table.column(column)).cast(pa.int64()).as_py()
+            found = highest(self.table.column(column)).cast(pa.int64()).as_py()
             self._known["latest", column] = _BEFORE_ALL if found is None else found
         return int(self._known["latest", column])
 

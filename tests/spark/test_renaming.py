@@ -316,7 +316,7 @@ def test_a_rewind_that_is_refused_does_not_rename(spark: SparkSession, monkeypat
             rewind_topology(renamed, before.commit - 1, ledger=root)
         with pytest.raises(RunError, match="HS-RUN-040"):
             rewind_topology(renamed, "latest", ledger=root)
-        with pytest.raises(RunError, match="step 'totals'"):
+        with pytest.raises(RunError, match="HS-RUN-013  fold 'totals' has another monoid"):
             rewind_topology(other, before.commit - 1, ledger=root, append="keep")
         with pytest.raises(RunError, match="HS-RUN-055  step 'totals' was not there"):
             rewind_steps(renamed, 0, ("totals",), ledger=root)
