@@ -1,7 +1,12 @@
-"""Installs a server for the tests from the Debian packages when it is missing. Nothing of it is started by that."""
+"""Installs a server for the tests from the Debian packages when it is missing. Nothing of it is started by that.
+
+`make test` runs two processes, and on a fresh machine both find the same things missing at the same time. Neither apt
+nor Ivy can be run twice at once, so whoever fetches something does it `alone`.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -12,13 +17,30 @@ from pathlib import Path
 _NO_STARTS = Path("/usr/sbin/policy-rc.d")  # Debian asks this program whether a package may start its service
 
 
+def cache_folder() -> Path:
+    """Where what was fetched is kept for the next test run."""
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hailstorm"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """While nobody else fetches anything: others wait here, in this test run and in any other."""
+    with (cache_folder() / "fetching.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def find_program(name: str, package: str, *folders: str) -> str:
     """The path of a program; its package is installed when it is nowhere."""
     path = os.pathsep.join([*(str(found) for pattern in folders for found in Path("/").glob(pattern)), os.defpath])
     found = shutil.which(name, path=path + os.pathsep + os.environ.get("PATH", ""))
     if found is not None:
         return found
-    _install(package)
+    with alone():
+        if shutil.which(name, path=path) is None:  # it may be there by now
+            _install(package)
     path = os.pathsep.join([*(str(made) for pattern in folders for made in Path("/").glob(pattern)), os.defpath])
     found = shutil.which(name, path=path)
     assert found is not None, f"{package} is installed, and there is no {name}"

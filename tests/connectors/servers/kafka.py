@@ -11,7 +11,6 @@ The server is stopped by its process id, also when the test run is interrupted.
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import socket
@@ -25,6 +24,7 @@ from pathlib import Path
 
 import pyspark
 
+from tests.connectors.servers.install import alone, cache_folder
 from tests.connectors.tally import suffered
 
 VERSION = "4.3.0"
@@ -73,19 +73,22 @@ num.io.threads=2
 
 def jars() -> Path:
     """The folder with Kafka's jars; fetched when they are not there yet."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hailstorm"
-    folder = cache / f"kafka-{VERSION}"
-    if not folder.is_dir():
-        cache.mkdir(parents=True, exist_ok=True)
-        ivy = next((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar"))
-        with tempfile.TemporaryDirectory(dir=cache) as fetched:
-            wanted = ["-dependency", "org.apache.kafka", "kafka_2.13", VERSION, "-confs", "default"]
-            where = ["-types", "jar", "bundle", "-retrieve", "lib/[artifact]-[revision].[ext]"]
-            command = ["java", "-Xmx256m", "-jar", str(ivy), *wanted, *where]
-            subprocess.run(command, cwd=fetched, check=True, stdout=subprocess.DEVNULL)
-            # Renamed as a whole: another test run may be fetching, too.
-            (Path(fetched) / "lib").rename(folder)
+    folder = cache_folder() / f"kafka-{VERSION}"
+    with alone():
+        if not folder.is_dir():
+            _fetch(folder)
     return folder
+
+
+def _fetch(folder: Path) -> None:
+    ivy = next((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar"))
+    with tempfile.TemporaryDirectory(dir=folder.parent) as fetched:
+        wanted = ["-dependency", "org.apache.kafka", "kafka_2.13", VERSION, "-confs", "default"]
+        where = ["-types", "jar", "bundle", "-retrieve", "lib/[artifact]-[revision].[ext]"]
+        command = ["java", "-Xmx256m", "-jar", str(ivy), *wanted, *where]
+        done = subprocess.run(command, cwd=fetched, stdout=subprocess.PIPE, text=True)
+        assert done.returncode == 0, f"Kafka's jars could not be fetched:\n{done.stdout[-4000:]}"
+        (Path(fetched) / "lib").rename(folder)  # as a whole, so that what is there is complete
 
 
 def free_ports(count: int) -> list[int]:
