@@ -1,7 +1,7 @@
 """Words of other tools: what people type who know pandas, Spark, Flink or Kafka Streams, and what it is called here.
 
-`Stream`, `Topology` and the package itself ask when a name is not there. Nothing of this is visible to type checkers:
-a wrong name is a mistake for them, too.
+`Stream`, `Windowed`, `Topology` and the package itself ask when a name is not there. Nothing of this is visible to type
+checkers: a wrong name is a mistake for them, too.
 """
 
 from __future__ import annotations
@@ -39,11 +39,13 @@ OF_STREAMS = _words(
         "foreach for_each foreachBatch forEach write writeStream write_stream to to_kafka add_sink addSink sink_to "
         "sinkTo print subscribe": _SINK,
         "with_column withColumn with_columns withColumns assign drop rename": _SELECT,
-        "order_by orderBy sort sort_values limit head nlargest": _TOP,
+        "order_by orderBy sort sort_values limit head nlargest top": _TOP,
         "unionAll union_all concat merge": _UNION,
         "collect show to_pandas toPandas to_arrow toArrow take first": _READ,
     }
 )
+# Whatever else is asked of windows and sessions, the fold comes before it.
+OF_A_WINDOW = 'a window is folded first, and then a table: .window("1 hour").fold(name, by="word", n=hs.count())'
 OF_TOPOLOGIES = _words(
     {
         "stream source read readStream read_stream from_source add_source addSource input from_kafka": _SPOUT,

@@ -415,7 +415,7 @@ class Stream:
         """The rows that came too late for this step: for their window, or for the bound of a join."""
         schema = self.step.late_schema
         if schema is None:
-            advice = "Rows can be late for joins of streams, look-ups by event time and windows."
+            advice = "Rows can be late for windows, joins of streams, look-ups by event time, .distinct and .ordered."
             raise mistakes.wrong_argument(self.name, "has no late rows", advice, Location.of_caller())
         return self.topology.add_output(self.step, "late", schema)
 

@@ -21,6 +21,7 @@ from hailstorm.errors import Location, suggestion
 from hailstorm.topology import checks, mistakes
 from hailstorm.topology.durations import milliseconds
 from hailstorm.topology.folding import fold_key, folded_columns
+from hailstorm.topology.other_words import OF_A_WINDOW, unknown_name
 from hailstorm.topology.step import Step, WindowedFold
 
 if TYPE_CHECKING:
@@ -37,6 +38,11 @@ class Windowed:
     windows: Windows | None  # None: sessions
     gap: int  # of sessions, in microseconds
     closing: Closing
+
+    if not TYPE_CHECKING:  # for type checkers a wrong name is a mistake
+
+        def __getattr__(self, name):
+            raise unknown_name("a window", name, {name: OF_A_WINDOW}, (), ".")
 
     def fold(
         self,

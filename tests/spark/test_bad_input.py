@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -487,11 +487,21 @@ def test_a_monoid_that_fails_on_most_rows_stops_the_run_at_the_first_try(
         assert tries == 1
 
 
-def test_spark_refusing_a_step_is_shown_at_the_users_line(spark: SparkSession) -> None:
+@pytest.mark.parametrize(
+    "refused",
+    [
+        lambda rows: rows.where("refused", "array_contains(k, 1)").fold("n", n=hs.count()),
+        lambda rows: rows.table("refused", key="k", deletes="n").fold("n", n=hs.count()),  # no predicate
+        lambda rows: rows.select("refused", k="struct(n, n)").fold("n", by="k", n=hs.count()),  # two fields called n
+    ],
+    ids=["types", "predicate", "fields"],
+)
+def test_spark_refusing_a_step_is_shown_at_the_users_line(
+    spark: SparkSession, refused: Callable[[hs.Stream], object]
+) -> None:
     storm = hs.Topology("refused")
-    rows = storm.spout("rows", hs.Log("x"), schema="k STRING, n INT")
-    rows.where("filtered", "array_contains(k, 1)").fold("n", n=hs.count())
-    with pytest.raises(TopologyError, match="'filtered'") as error:
+    refused(storm.spout("rows", hs.Log("x"), schema="k STRING, n INT"))
+    with pytest.raises(TopologyError, match="'refused'") as error:
         Driver(storm, spark)
     assert error.value.at is not None
     assert error.value.at.short.startswith("test_bad_input.py:")

@@ -52,13 +52,29 @@ def test_the_package_says_what_it_is_called_here(word: str, says: str) -> None:
     assert says in str(caught.value)
 
 
+@pytest.mark.parametrize("word", ["sink", "top", "count", "aggregate", "process"])
+def test_a_window_says_that_it_is_folded_first(lines: hs.Stream, word: str) -> None:
+    for windowed in (lines.window("1 hour"), lines.session("1 hour")):
+        with pytest.raises(UnknownNameError, match=r"\.fold\(") as caught:
+            getattr(windowed, word)
+        assert caught.value.at is not None
+        assert caught.value.at.short.startswith("test_other_words.py")
+        assert copy.copy(windowed).windows == copy.deepcopy(windowed).windows == windowed.windows
+
+
+def test_the_largest_rows_are_those_of_a_table(lines: hs.Stream) -> None:
+    with pytest.raises(UnknownNameError, match=r"\.fold\(\.\.\.\)\.top\("):
+        lines.top  # type: ignore[attr-defined]  # noqa: B018
+
+
 def test_a_topology_says_what_it_is_called_here() -> None:
     with pytest.raises(HailstormError, match=r"\.spout\("):
         hs.Topology("t").stream  # type: ignore[attr-defined]  # noqa: B018
 
 
 def test_no_word_of_another_tool_is_one_of_ours(lines: hs.Stream) -> None:
-    assert not set(other_words.OF_STREAMS) & {*dir(hs.Stream), *dir(hs.Table)}
+    assert not set(other_words.OF_STREAMS) & set(dir(hs.Stream))
+    assert set(other_words.OF_STREAMS) & set(dir(hs.Table)) == {"top"}  # which a stream has not
     assert not set(other_words.OF_TOPOLOGIES) & set(dir(hs.Topology))
     assert not set(other_words.OF_THE_PACKAGE) & set(hs.__all__)
 

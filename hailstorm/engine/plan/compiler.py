@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
-from pyspark.errors import AnalysisException, ParseException
+from pyspark.errors import AnalysisException, ParseException, UnsupportedOperationException
 from pyspark.sql import SparkSession
 
 from hailstorm.clock.windows import MOST
@@ -112,7 +112,7 @@ class Compiler(Stateless):
         for step in self.topology.steps:
             try:
                 kinds[type(step)](step)
-            except (AnalysisException, ParseException) as error:
+            except (AnalysisException, ParseException, UnsupportedOperationException) as error:
                 first = str(error).strip().partition("\n")[0].partition(" SQLSTATE")[0]
                 raise TopologyError(90, f"Spark refuses step '{step.name}': {first}", at=step.at) from error
         run = tuple(one for one in self.branches if self.beginning is None or self.beginning.runs(one.step))

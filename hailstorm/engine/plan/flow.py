@@ -111,9 +111,10 @@ def _seen(df: DataFrame) -> pa.Schema:
 
 def arrow_schema(df: DataFrame) -> pa.Schema:
     """The columns of a DataFrame as Arrow's, with everything in them nullable. Spark may know better, and may find
-    out only while it optimizes: what it sends is brought to these types (FromSpark)."""
+    out only while it optimizes: what it sends is brought to these types (FromSpark). Raises where a struct has two
+    fields of one name: Spark sends none of those, and would say so only in a job."""
     nullable = StructType([StructField(field.name, _nullable(field.dataType)) for field in df.schema])
-    return to_arrow_schema(nullable, timezone="UTC")
+    return to_arrow_schema(nullable, timezone="UTC", error_on_duplicated_field_names_in_struct=True)
 
 
 def type_text(type_: DataType) -> str:

@@ -81,7 +81,9 @@ class TablePlan:
         if deletes is not None:
             found = in_arrow([(deletes, pa.bool_())], flow.schema)
             if found is None:
-                computed = flow.dataframe().selectExpr("*", f"{deletes} AS {DELETES}")
+                rows = flow.dataframe()
+                rows.where(deletes)  # what is no predicate is refused here, and not by a job
+                computed = rows.selectExpr("*", f"{deletes} AS {DELETES}")
                 flow = flow.over(computed).needing(*why_not(self.step.name, [(deletes, pa.bool_())], flow))
             else:
                 flow = flow.then(ComputeColumns((DELETES,), found))
