@@ -170,7 +170,15 @@ def is_witnessed(topology: Topology, step: Step, place: int) -> bool:
     return not table or isinstance(step, Fold | Process | Newest) or not is_stateful(step)
 
 
+def reaches_back(topology: Topology, name: str) -> bool:
+    """Whether a row that a step gave may be made of records that were read in earlier ticks, and shows no change of a
+    key in its own: it has waited, or met what was there before."""
+    steps = [step for step in topology.only([name]).steps if is_stateful(step)]
+    return any(step.holds or isinstance(step, TwoSided) or not step.is_table for step in steps)
+
+
 def is_stateful(step: Step) -> bool:
+    """Whether its rows depend on what came in earlier ticks."""
     return step.keeps_state or isinstance(step, Process)
 
 

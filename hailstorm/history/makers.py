@@ -79,6 +79,19 @@ def _is(column: pa.Array, value: Any) -> pa.Array:
     return pc.fill_null(pc.equal(column, _scalar(value, column.type)), False)
 
 
+class MadeOf(tuple[Record, ...]):
+    """The records that made a row, in order, of those that were read after commit `after`, up to commit `until`."""
+
+    after: int
+    until: int
+
+    @staticmethod
+    def within(records: Iterable[Record], after: int, until: int) -> MadeOf:
+        found = MadeOf(records)
+        found.after, found.until = after, until
+        return found
+
+
 @dataclass(frozen=True)
 class Makers:
     """Who made a row between two commits: after `base`, up to `until`."""
@@ -183,7 +196,7 @@ class Makers:
     def _records_seen(self, table: SourceTable) -> Iterator[Seen]:
         """The records of a table of a log, as it reads them."""
         above = self._read_as_records(table)
-        above.add(witness(table, above.step(table.name), _ORIGINS))
+        above.add(witness(table, replace(table, is_table=False), _ORIGINS))  # they are no changes
         for found in self._tapped(above):
             yield from seen_in(found, 0)
 

@@ -126,13 +126,8 @@ def witnessed(
 
 def _with_witnesses(topology: Topology, at: tuple[str, ...]) -> tuple[Topology, dict[str, _Place]]:
     """The part of a topology that these steps read, with witnesses; and at which place each of them stands."""
-    read = [
-        name
-        for step in at
-        for name in (step, *topology.step(step).inputs)
-        if name not in at or _is_seen(topology, step)
-    ]
-    part = topology.only(read)
+    read = (name for step in at for name in topology.step(step).inputs)
+    part = topology.only([*read, *(step for step in at if _is_seen(topology, step))])
     steps = dict.fromkeys([*(step.name for step in part.steps if is_stateful(step)), *at])
     stands = [
         (name, place)

@@ -217,7 +217,7 @@ def test_a_part_of_the_history_has_the_records_of_that_part(spark: SparkSession)
         for second in range(4):
             driver.feed("clicks", events(("a", 1, second), ("b", 1, second)))
             driver.advance()
-        third = [one.commit for one in driver.ledger.commits() if one.end["clicks"]["0"] == 4][0]
+        third = next(one.commit for one in driver.ledger.commits() if one.end["clicks"]["0"] == 4)
         whole, part = makers(spark, driver), makers(spark, driver, third)
         assert [one.offset for one in whole.of_key("sizes", {"n": "2"})] == [0, 1, 2, 3, 4, 5]
         assert [one.offset for one in part.of_key("sizes", {"n": "3"})] == [4, 5, 6, 7]
@@ -240,8 +240,11 @@ def test_both_sides_of_a_join_of_another_kind_are_found(spark: SparkSession, kin
         asked = makers(spark, driver)
         found = {u: set(map(str, asked.of_key("counts", {"u": u}))) for u in "abc"}
         both = {"left/0@0", "right/0@0"}
-        assert found == {
-            "semi": {"a": both, "b": set(), "c": set()},
-            "anti": {"a": set(), "b": {"left/0@1"}, "c": set()},
-            "full": {"a": both, "b": {"left/0@1"}, "c": {"right/0@1"}},
-        }[kind]
+        assert (
+            found
+            == {
+                "semi": {"a": both, "b": set(), "c": set()},
+                "anti": {"a": set(), "b": {"left/0@1"}, "c": set()},
+                "full": {"a": both, "b": {"left/0@1"}, "c": {"right/0@1"}},
+            }[kind]
+        )
