@@ -129,7 +129,9 @@ def _key(topology: Topology, step: str, text: str) -> dict[str, Any]:
             raise WordError(
                 87, f"the key {text} is no JSON: {error}", hint="""For example: '{"word": "rain"}'"""
             ) from error
-    columns = topology.step(step).state_key
+    from hailstorm.history.made_of import keeper_of, key_of
+
+    columns = key_of(keeper_of(topology, topology.step(step)))
     if len(columns) < 1:
         return {}
     return {columns[0]: text}

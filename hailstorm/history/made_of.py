@@ -49,8 +49,12 @@ class Ask:
     record: Record | None = None
 
     @staticmethod
-    def of(values: Mapping[str, str], until: int = EVER, **more: int | Record | None) -> Ask:
-        return Ask(tuple(sorted(values.items())), until, **more)  # type: ignore[arg-type]
+    def of(values: Mapping[str, str], until: int = EVER, since: int = 0, record: Record | None = None) -> Ask:
+        return Ask(tuple(sorted(values.items())), until, since, record=record)
+
+    def around(self, time: int | None, before: int = 0, after: int = 0) -> Ask:
+        """Those of them with a time from so much before this one to so much after it."""
+        return self if time is None else replace(self, first=time - before, last=time + after)
 
     def takes(self, time: int | None, tick: int, record: Record | None) -> bool:
         """Whether a row with these values is asked for."""
@@ -82,6 +86,13 @@ def keeper_of(topology: Topology, step: Step) -> Step:
     return step
 
 
+def ask_of_keeper(topology: Topology, step: Step, ask: Ask) -> tuple[str, int, Ask]:
+    """Ask the keeper of a step's rows for a key: of a row's columns only those count that its key has."""
+    keeper = keeper_of(topology, step)
+    key = key_of(keeper)
+    return keeper.name, -1, replace(ask, values=tuple(item for item in ask.values if item[0] in key))
+
+
 def key_of(step: Step) -> tuple[str, ...]:
     """What rows are asked for by."""
     return step.by if isinstance(step, Process | Distinct) else step.key
@@ -97,14 +108,13 @@ def of_given(topology: Topology, name: str, given: Given) -> Iterator[tuple[str,
     if late:
         step = topology.step(step.inputs[0])
     if isinstance(step, Process) or (step.is_table and not late):
-        keeper = keeper_of(topology, step)
-        yield keeper.name, -1, Ask.of({column: row[column] for column in key_of(keeper)}, given.tick)
+        yield ask_of_keeper(topology, step, Ask.of(row, given.tick))
     elif isinstance(step, Join):
         yield from ((step.name, place, ask) for place, ask in _of_pair(topology, step, given, late))
     else:
         columns = topology.step(step.inputs[0]).schema.names
         same = Ask.of({column: row[column] for column in columns}, given.tick, record=given.record)
-        yield step.name, 0, replace(same, first=given.time, last=given.time)
+        yield step.name, 0, same.around(given.time)
         if isinstance(step, Lookup) and not late:
             yield from _of_looked_up(topology, step, given)
 
@@ -114,12 +124,12 @@ def _of_pair(topology: Topology, step: Join, given: Given, late: bool) -> Iterat
     row, time = dict(given.row), given.time
     left = {column: row[column] for column in topology.step(step.inputs[0]).schema.names}
     after, before = max(step.after_us, 0), max(step.before_us, 0)
-    yield 0, replace(Ask.of(left, given.tick, record=given.record), **_within(time, after, 0))
+    yield 0, Ask.of(left, given.tick, record=given.record).around(time, before=after)
     if step.how == "anti" and not late:
         return
     right = right_values(step, row)
     ahead = after if step.how == "semi" else 0
-    yield 1, replace(Ask.of(right, given.tick), **_within(time, before, ahead))
+    yield 1, Ask.of(right, given.tick).around(time, before, ahead)
 
 
 def right_values(step: TwoSided, row: Mapping[str, str]) -> Texts:
@@ -132,17 +142,13 @@ def right_key(step: TwoSided, row: Mapping[str, str]) -> Texts:
     return {theirs: row[mine] for mine, theirs in step.on}
 
 
-def _within(time: int | None, before: int, after: int) -> dict[str, int]:
-    return {} if time is None else {"first": time - before, "last": time + after}
-
-
 def _of_looked_up(topology: Topology, step: Lookup, given: Given) -> Iterator[tuple[str, int, Ask]]:
     table = topology.step(step.inputs[1])
     found = right_values(step, dict(given.row))
     key = {column: found[column] for column in table.key}
     if NULL not in key.values():
         last = given.time if step.by_time else None
-        yield keeper_of(topology, table).name, -1, Ask.of(key, given.tick, last=last)
+        yield ask_of_keeper(topology, table, replace(Ask.of(key, given.tick), last=last))
 
 
 def of_key(topology: Topology, step: Step, ask: Ask) -> Iterator[tuple[int, Ask]]:

@@ -140,7 +140,8 @@ class Makers:
             )
         source = self.topology.step(step.inputs[0])
         if source.is_table:
-            return self.of_key(source.name, {name: found.column(name)[0].as_py() for name in source.key})
+            key = made_of.key_of(keeper_of(self.topology, source))
+            return self.of_key(source.name, {name: found.column(name)[0].as_py() for name in key})
         public = [name for name in found.column_names if not name.startswith("_")]
         if not self._has_state_above(step):
             values = {name: found.column(name)[0].as_py() for name in public}
@@ -264,16 +265,15 @@ class Walk:
         if made_of.is_witnessed(self.topology, step, place):
             asks.setdefault((step.name, place), set()).add(ask)
         else:
-            keeper = keeper_of(self.topology, self.topology.step(step.inputs[place]))
-            asks.setdefault((keeper.name, OWN), set()).add(ask)
+            name, own, asked = made_of.ask_of_keeper(self.topology, self.topology.step(step.inputs[place]), ask)
+            asks.setdefault((name, own), set()).add(asked)
 
     def _follow(self, asks: _Asks, step: Step, place: int, seen: Seen, found: set[Record]) -> None:
         """From a row that reached a step to what it was made of."""
         source = None if isinstance(step, SourceTable) else self.topology.step(step.inputs[place])
         if source is not None and source.is_table:
-            keeper = keeper_of(self.topology, source)
-            key = {name: seen.row[name] for name in source.key}
-            asks.setdefault((keeper.name, OWN), set()).add(Ask.of(key, seen.tick))
+            name, own, ask = made_of.ask_of_keeper(self.topology, source, Ask.of(seen.row, seen.tick))
+            asks.setdefault((name, own), set()).add(ask)
         elif seen.mark is not None:
             given = Given.of(seen.mark.row, seen.mark.time, seen.tick, seen.record)
             for name, above, ask in made_of.of_given(self.topology, seen.mark.step, given):

@@ -25,7 +25,7 @@ from hailstorm.engine.ticks.replacing import with_all_below
 from hailstorm.errors import HailstormError
 from hailstorm.history.backfill import made_beside
 from hailstorm.history.diff import beside_key
-from hailstorm.history.made_of import keeper_of
+from hailstorm.history.made_of import keeper_of, key_of
 from hailstorm.history.makers import Makers
 from hailstorm.history.one_record import Record
 from hailstorm.history.opened import open_ledger
@@ -258,15 +258,14 @@ def untraced(case: Case, spark: SparkSession) -> list[str]:
             for offset in range(end):
                 trace = tracer.trace(Record(spout, partition, offset))
                 for event in trace.events:
-                    if event.what == "key":
+                    if event.what == "key" and event.after is not None:  # a session that is a part of another is gone
                         told.setdefault((event.step, _key(event.row)), (event.row, set()))[1].add(trace.record)
                 texts = (*_untold_keys(trace, driver), *_untold_outputs(trace, driver, case.versions[0]))
                 wrong += [f"{trace.record}: {text}" for text in texts]
         for name, shape in _shown(driver).items():
             keys = (_key({column: row[column] for column in shape.key}) for row in driver.table(name))
-            wrong += [
-                f"{name}: no trace has {key}" for key in keys if _is_shown_later(shape) and (name, key) not in told
-            ]
+            if _is_shown_later(shape) and shape.kind != "top":  # into which a window comes when it ends
+                wrong += [f"{name}: no trace has {key}" for key in keys if (name, key) not in told]
         return [*wrong, *_unmade(Makers(spark, topology, driver.ledger, *_whole(driver)), driver, told)]
 
 
@@ -284,8 +283,10 @@ def _unmade(makers: Makers, driver: Driver, told: Mapping[tuple[str, str], tuple
         asked |= {(name, _key(row)): row for row in rows}
     with makers.witnessing(*dict.fromkeys(keeper.name for keeper in keepers.values())) as walk:
         for (name, key), row in asked.items():
-            found = set(walk.of_key(keepers[name].name, makers.texts_of(keepers[name], row)))
-            changed = told[name, key][1] if (name, key) in told else set()
+            mine = {column: row[column] for column in key_of(keepers[name])}
+            found = set(walk.of_key(keepers[name].name, makers.texts_of(keepers[name], mine)))
+            ranked = any(step.kind == "top" for step in topology.only([name]).steps)  # others change the ranks of rows
+            changed = told[name, key][1] if (name, key) in told and not ranked else set()
             if not found or changed - found:
                 missing = sorted(map(str, changed - found))
                 yield f"{name}: {key} was made by {sorted(map(str, found))}, and not by {missing}"
