@@ -71,7 +71,7 @@ def _as_json(one: Audited) -> dict[str, object]:
         return {"step": one.step, "rows": None, "equal": None, "different": None, "skipped": one.skipped}
     compared = one.comparison
     counts = {"rows": compared.rows, "equal": compared.equal, "different": compared.different}
-    return {"step": one.step, **counts, "by": one.by, "estimated": list(one.estimated)}
+    return {"step": one.step, **counts, "by": one.by, "estimated": [*one.estimated, *compared.floats]}
 
 
 def _say(found: tuple[Audited, ...]) -> None:
@@ -82,6 +82,9 @@ def _say(found: tuple[Audited, ...]) -> None:
         if one.estimated:
             columns = ", ".join(one.estimated)
             err.print(f"'{one.step}': {columns} are estimates, and were compared with a tolerance", markup=False)
+        if one.comparison.floats:
+            columns = ", ".join(one.comparison.floats)
+            err.print(f"'{one.step}': {columns} are floats: a billionth more or less counted as equal", markup=False)
     for note in dict.fromkeys(note for one in found for note in one.notes):
         err.print(note, markup=False)
     first = next((one for one in found if one.comparison.different), None)

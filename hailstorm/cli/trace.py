@@ -16,9 +16,7 @@ from hailstorm.cli.watching import watching, yield_to_runs
 from hailstorm.errors import WordError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hailstorm.history.one_record import Record
+    from hailstorm.history.makers import MadeOf
     from hailstorm.topology.topology import Topology
 
 _OUTPUT = re.compile(r"(?P<sink>.+)/(?P<commit>\d+)/(?P<row>\d+)")
@@ -36,7 +34,12 @@ def trace(
     output: Annotated[
         str | None, typer.Option(metavar="SINK/COMMIT/ROW", help="The records that made this row of an outbox.")
     ] = None,
-    since: Annotated[str, typer.Option("--from", metavar="WHEN", help="With --key: after this kept commit.")] = "0",
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--from", metavar="WHEN", help="With --key or --output: only records that were read after this kept commit."
+        ),
+    ] = None,
     until: Annotated[str, typer.Option("--to", metavar="WHEN", help="With --key: up to this kept commit.")] = "latest",
     ledger: LedgerOption = None,
     mermaid: Annotated[bool, typer.Option("--mermaid", help="The tree as a Mermaid diagram.")] = False,
@@ -45,7 +48,7 @@ def trace(
     """Show what one record became: its tuples at every step, the keys it changed, and the rows that left for sinks.
 
     The record is run alone, from the state before the tick that read it, and nothing is kept. The other way round,
-    --key and --output find the records that made a row.
+    --key and --output find the records that made a row, through joins, windows and all other states.
 
     \b
     Examples:
@@ -54,6 +57,7 @@ def trace(
       hailstorm trace app.py --key counts rain --from 1200 --to 1300
       hailstorm trace app.py --key hourly '{"word": "rain", "window_start": "2026-01-01T10:00:00+00:00"}'
       hailstorm trace app.py --output board/1200/0
+      hailstorm trace app.py --output board/1200/0 --from 1100
     """
     if sum(one is not None for one in (record, key, output)) != 1:
         raise WordError(
@@ -77,10 +81,12 @@ def trace(
         if key is not None:
             step, text = key
             wanted = _key(topology, step, text)
-            found = looking_back.makers(topology, step, wanted, since=since, until=until, ledger=ledger, tell=tell)
+            found = looking_back.makers(
+                topology, step, wanted, since=since or "0", until=until, ledger=ledger, tell=tell
+            )
         else:
             assert made is not None
-            found = looking_back.makers_of_output(topology, *made, ledger=ledger, tell=tell)
+            found = looking_back.makers_of_output(topology, *made, since=since, ledger=ledger, tell=tell)
     _list(found, json)
 
 
@@ -96,13 +102,13 @@ def _show(topology: Topology, record: str, ledger: str | None, mermaid: bool, js
         out.print((picture.mermaid if mermaid else picture.tree)(found, topology), markup=False)
 
 
-def _list(records: Sequence[Record], json: bool) -> None:
+def _list(records: MadeOf, json: bool) -> None:
     if json:
         print_json_lines({"spout": one.spout, "partition": one.partition, "offset": one.offset} for one in records)
-        return
-    for one in records:
-        out.print(str(one), markup=False)
-    err.print(f"{len(records):,} records", style="dim")
+    else:
+        for one in records:
+            out.print(str(one), markup=False)
+    err.print(f"{len(records):,} records, in commits {records.after + 1:,} to {records.until:,}", style="dim")
 
 
 def _refuse_no_step(topology: Topology, key: tuple[str, str] | None, output: tuple[str, int, int] | None) -> None:
@@ -123,7 +129,9 @@ def _key(topology: Topology, step: str, text: str) -> dict[str, Any]:
             raise WordError(
                 87, f"the key {text} is no JSON: {error}", hint="""For example: '{"word": "rain"}'"""
             ) from error
-    columns = topology.step(step).state_key
+    from hailstorm.history.made_of import keeper_of, key_of
+
+    columns = key_of(keeper_of(topology, topology.step(step)))
     if len(columns) < 1:
         return {}
     return {columns[0]: text}

@@ -50,6 +50,7 @@ class Comparison:
     rows: int = 0  # keys that one side or both have
     different: int = 0
     examples: tuple[Difference, ...] = ()
+    floats: tuple[str, ...] = ()  # columns that hold floats, which need not be equal in their last bits
 
     @property
     def equal(self) -> int:
@@ -58,7 +59,8 @@ class Comparison:
 
     def __add__(self, other: Comparison) -> Comparison:
         examples = (*self.examples, *other.examples)[:EXAMPLES]
-        return Comparison(self.rows + other.rows, self.different + other.different, examples)
+        floats = tuple(dict.fromkeys((*self.floats, *other.floats)))
+        return Comparison(self.rows + other.rows, self.different + other.different, examples, floats)
 
 
 @dataclass(frozen=True)
@@ -154,14 +156,21 @@ def compare_tables(
     if lacking:
         unmatched = np.flatnonzero(~flags(look_up(other, key, [OpenRun.of(one)]).found()))
         examples += [_example(other, place, key, values, False) for place in unmatched[:EXAMPLES].tolist()]
-    return Comparison(one.num_rows + lacking, len(differing) + lacking, tuple(examples[:EXAMPLES]))
+    floats = tuple(name for name in values if name not in tolerances and has_floats(one.schema.field(name).type))
+    return Comparison(one.num_rows + lacking, len(differing) + lacking, tuple(examples[:EXAMPLES]), floats)
+
+
+def has_floats(type_: pa.DataType) -> bool:
+    """Whether values of a type are floats, or have some inside: a map of sums."""
+    inside = (type_.field(place).type for place in range(type_.num_fields))
+    return pa.types.is_floating(type_) or any(map(has_floats, inside))
 
 
 def _equal(one: pa.Array, other: pa.Array, tolerance: float | None) -> _Flags:
     if tolerance == PRESENCE:
         return flags(pc.equal(one.is_valid(), other.is_valid()))
     same = flags(equal_values(one, other))
-    if tolerance is None and pa.types.is_floating(one.type):
+    if tolerance is None and has_floats(one.type):
         tolerance = FLOATS
     if tolerance is None or same.all():
         return same

@@ -24,7 +24,8 @@ from hailstorm.errors import LedgerError, RunError
 from hailstorm.history.audit import Audit, AuditedSteps, steps_to_audit
 from hailstorm.history.comparing import KeyRange
 from hailstorm.history.diff import Diff
-from hailstorm.history.makers import Makers, sink_called, wanted_rows
+from hailstorm.history.made_of import reaches_back
+from hailstorm.history.makers import MadeOf, Makers, sink_called, wanted_rows
 from hailstorm.history.moments import When, kept_moment, moment_of, shown
 from hailstorm.history.one_record import Record
 from hailstorm.history.replay import Replay, Replayed
@@ -134,17 +135,18 @@ def replay(
     def moments(opened: Ledger) -> tuple[Live, Live]:
         base, last = kept_moment(opened, since), kept_moment(opened, until)
         if base.commit >= last.commit:
-            raise LedgerError(
-                83,
-                f"there is nothing between commit {base.commit} and commit {last.commit}",
-                hint="--from must be before --to.",
-            )
+            raise _nothing_between(base.commit, last.commit)
         return base, last
 
     with looking_back(topology, ledger, tell, moments) as here:
         base, last = moments(here.ledger)
         with held(here.ledger, base.commit):
             return Replay(here.spark, here.topology, here.ledger, tell).run(base, last.commit)
+
+
+def _nothing_between(base: int, last: int) -> LedgerError:
+    what = f"there is nothing between commit {base} and commit {last}"
+    return LedgerError(83, what, hint="--from must be before --to, and before the commit of --output.")
 
 
 def trace(topology: Topology, record: str, *, ledger: str | Path | None = None, tell: Tell = silent) -> Trace:
@@ -222,8 +224,8 @@ def makers(
     until: When = None,
     ledger: str | Path | None = None,
     tell: Tell = silent,
-) -> tuple[Record, ...]:
-    """The records between two kept commits whose rows reached a step with this key. See `makers.py`."""
+) -> MadeOf:
+    """The records between two kept commits of which this key of a step was made. See `makers.py`."""
 
     def check(opened: Ledger) -> None:
         kept_moment(opened, since)
@@ -231,16 +233,41 @@ def makers(
 
     with looking_back(topology, ledger, tell, check) as here:
         base, last = kept_moment(here.ledger, since), kept_moment(here.ledger, until)
-        return Makers(here.spark, here.topology, here.ledger, base, last).of_key(step, key)
+        with held(here.ledger, last.commit):
+            found = Makers(here.spark, here.topology, here.ledger, base, last, tell).of_key(step, key)
+        return MadeOf.within(found, base.commit, last.commit)
 
 
 def makers_of_output(
-    topology: Topology, sink: str, commit: int, row: int, *, ledger: str | Path | None = None, tell: Tell = silent
-) -> tuple[Record, ...]:
-    """The records that made a row of a sink's outbox, in one commit."""
-    sink_called(topology, sink)
-    with looking_back(topology, ledger, tell, lambda opened: opened.at(commit)) as here:
-        found = here.ledger.read_commit(commit)
-        last = here.ledger.at(commit)
-        base = here.ledger.at(last.commit - 1 if found is None else found.covers_from - 1)
-        return Makers(here.spark, here.topology, here.ledger, base, last).of_output(sink, row)
+    topology: Topology,
+    sink: str,
+    commit: int,
+    row: int,
+    *,
+    since: When = None,
+    ledger: str | Path | None = None,
+    tell: Tell = silent,
+) -> MadeOf:
+    """The records that made a row of a sink's outbox, of those that were read after `since`, up to its commit.
+
+    Without `since` they are looked for in the commit itself; where rows may have waited, or met what was there before
+    (a window that is shown at its end, a join, a timer), from the beginning on.
+    """
+    source = sink_called(topology, sink).inputs[0]
+
+    def check(opened: Ledger) -> None:
+        opened.at(commit)
+        if since is not None:
+            kept_moment(opened, since)
+
+    with looking_back(topology, ledger, tell, check) as here:
+        found, last = here.ledger.read_commit(commit), here.ledger.at(commit)
+        before = last.commit - 1 if found is None else found.covers_from - 1
+        base = here.ledger.at(0 if reaches_back(topology, source) else before)
+        if since is not None:
+            base = kept_moment(here.ledger, since)
+        if base.commit >= commit:
+            raise _nothing_between(base.commit, commit)
+        with held(here.ledger, last.commit):
+            made = Makers(here.spark, here.topology, here.ledger, base, last, tell).of_output(sink, row)
+        return MadeOf.within(made, base.commit, last.commit)

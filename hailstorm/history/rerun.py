@@ -73,6 +73,7 @@ class Rerun:
     logs: Logs
     tasks: int = 1
     tell: Tell = silent
+    marking: bool = False  # rows say what they were made of (engine/stages/marks.py)
 
     def tick(self, tick: Tick, **more: Any) -> tuple[Outcome, ...]:
         """Run one, and commit it to the scratch ledger. `more` are fields of its work, such as taps.
@@ -113,7 +114,7 @@ class Rerun:
 
     @cached_property
     def plan(self) -> Plan:
-        return compile_topology(self.spark, self.logs.used_by(self.topology), self.tasks)
+        return compile_topology(self.spark, self.logs.used_by(self.topology), self.tasks, marking=self.marking)
 
     @cached_property
     def _attempts(self) -> Attempts:

@@ -243,8 +243,17 @@ class Operations:
         found: tuple[Record, ...] = looking_back.makers(self, step, key, since=since, until=until, ledger=ledger)
         return found
 
-    def trace_output(self, sink: str, commit: int, row: int, *, ledger: str | Path | None = None) -> tuple[Record, ...]:
-        """The records that made a row of a sink's outbox, in one commit, as `hailstorm trace --output` finds them."""
+    def trace_output(
+        self,
+        sink: str,
+        commit: int,
+        row: int,
+        *,
+        since: int | str | datetime | None = None,
+        ledger: str | Path | None = None,
+    ) -> tuple[Record, ...]:
+        """The records that made a row of a sink's outbox, in one commit, as `hailstorm trace --output` finds them: in
+        that commit or, where rows may have waited, from the beginning on; with `since`, after that moment."""
         looking_back = importlib.import_module("hailstorm.history.looking_back")
-        found: tuple[Record, ...] = looking_back.makers_of_output(self, sink, commit, row, ledger=ledger)
+        found: tuple[Record, ...] = looking_back.makers_of_output(self, sink, commit, row, since=since, ledger=ledger)
         return found

@@ -5,7 +5,9 @@ cannot be seen afterwards. edits.py does so where it does not matter how input i
   all is as it was before the rewind, and streams have given the same rows.
 * What a second run makes of the past of a step (`--recompute`, `backfill`, `run --backfill`) is what a fresh run of the
   new code makes of it in one tick; and so is all that comes after it.
-* The trace of a record that was alone in its tick is what its commit has changed, in every step and every sink.
+* The trace of a record that was alone in its tick is what its commit has changed, in every step and every sink. All
+  traces together have every row of state. The other way round, every row of state has makers, and who changed a key is
+  among those that are found for it.
 """
 
 from __future__ import annotations
@@ -23,10 +25,13 @@ from hailstorm.engine.ticks.replacing import with_all_below
 from hailstorm.errors import HailstormError
 from hailstorm.history.backfill import made_beside
 from hailstorm.history.diff import beside_key
+from hailstorm.history.made_of import keeper_of, key_of
+from hailstorm.history.makers import Makers
 from hailstorm.history.one_record import Record
 from hailstorm.history.opened import open_ledger
 from hailstorm.history.trace import Trace, Tracer
 from hailstorm.ledger.commit import StepShape
+from hailstorm.ledger.live import Live
 from hailstorm.ledger.stores.store import read_table
 from hailstorm.testing import Driver
 from tests.generated import cuts
@@ -238,7 +243,8 @@ def _edit_now(driver: Driver, run: Run, how: How, again: tuple[str, ...]) -> Non
 
 
 def untraced(case: Case, spark: SparkSession) -> list[str]:
-    """Where a trace of a record, each alone in its tick, does not say what its commit has changed."""
+    """Where a trace of a record, each alone in its tick, does not say what its commit has changed, or where a row is
+    not led back to its records."""
     case = cuts.one_by_one(replace(case, way="one task"))
     with begun(case, spark) as (driver, run):
         for event in case.events:
@@ -247,17 +253,43 @@ def untraced(case: Case, spark: SparkSession) -> list[str]:
         topology = driver.topology.only(step.name for step in driver.topology.steps if not step.name.startswith("tap-"))
         tracer = Tracer(spark, topology, driver.ledger)
         wrong: list[str] = []
-        told: Counter[tuple[str, str]] = Counter()
+        told: dict[tuple[str, str], tuple[Row, set[Record]]] = {}
         for spout, partition, end in driver.ledger.head.position():
             for offset in range(end):
                 trace = tracer.trace(Record(spout, partition, offset))
-                told.update((event.step, _key(event.row)) for event in trace.events if event.what == "key")
+                for event in trace.events:
+                    if event.what == "key" and event.after is not None:  # a session that is a part of another is gone
+                        told.setdefault((event.step, _key(event.row)), (event.row, set()))[1].add(trace.record)
                 texts = (*_untold_keys(trace, driver), *_untold_outputs(trace, driver, case.versions[0]))
                 wrong += [f"{trace.record}: {text}" for text in texts]
         for name, shape in _shown(driver).items():
             keys = (_key({column: row[column] for column in shape.key}) for row in driver.table(name))
-            wrong += [f"{name}: no trace has {key}" for key in keys if _is_shown_later(shape) and not told[name, key]]
-        return wrong
+            if _is_shown_later(shape) and shape.kind != "top":  # into which a window comes when it ends
+                wrong += [f"{name}: no trace has {key}" for key in keys if (name, key) not in told]
+        return [*wrong, *_unmade(Makers(spark, topology, driver.ledger, *_whole(driver)), driver, told)]
+
+
+def _whole(driver: Driver) -> tuple[Live, Live]:
+    return driver.ledger.at(0), driver.ledger.newest()
+
+
+def _unmade(makers: Makers, driver: Driver, told: Mapping[tuple[str, str], tuple[Row, set[Record]]]) -> Iterator[str]:
+    """The keys of which nobody is found who made them, or not all who are known to have changed them."""
+    topology, shown = makers.topology, _shown(driver)
+    keepers = {name: keeper_of(topology, topology.step(name)) for name in shown}
+    asked = {place: row for place, (row, _) in told.items()}
+    for name, shape in shown.items():
+        rows = ({column: row[column] for column in shape.key} for row in driver.table(name))
+        asked |= {(name, _key(row)): row for row in rows}
+    with makers.witnessing(*dict.fromkeys(keeper.name for keeper in keepers.values())) as walk:
+        for (name, key), row in asked.items():
+            mine = {column: row[column] for column in key_of(keepers[name])}
+            found = set(walk.of_key(keepers[name].name, makers.texts_of(keepers[name], mine)))
+            ranked = any(step.kind == "top" for step in topology.only([name]).steps)  # others change the ranks of rows
+            changed = told[name, key][1] if (name, key) in told and not ranked else set()
+            if not found or changed - found:
+                missing = sorted(map(str, changed - found))
+                yield f"{name}: {key} was made by {sorted(map(str, found))}, and not by {missing}"
 
 
 def _untold_keys(trace: Trace, driver: Driver) -> Iterator[str]:

@@ -18,6 +18,7 @@ from hailstorm.engine.plan.flow import Flow, Job
 from hailstorm.engine.plan.plan import Branch, CompiledStep
 from hailstorm.engine.stages.chain import Stage
 from hailstorm.engine.stages.deposit import Deliver, GiveErrors, Leave, Outlet
+from hailstorm.engine.stages.marks import MarkRows, Unmark
 from hailstorm.engine.stages.order import Inbox
 from hailstorm.engine.stages.read import KeepCovered
 from hailstorm.engine.stages.rows import AsVersions, ReadNothing, ReadRows, ReadWhole
@@ -28,6 +29,7 @@ from hailstorm.ledger.letters import LETTER
 from hailstorm.topology.arrow_types import spark_name
 from hailstorm.topology.step import (
     Fold,
+    Newest,
     Output,
     Process,
     Sink,
@@ -56,6 +58,7 @@ class Builder:
     tasks: int
     retrying: bool = False
     beginning: Beginning | None = None
+    marking: bool = False  # rows say which rows of the steps above they were made of (stages/marks.py)
     branches: list[Branch] = field(default_factory=list)
     steps: dict[str, CompiledStep] = field(default_factory=dict)
     outputs: dict[str, pa.Schema] = field(default_factory=dict)  # public columns of named outputs, by whole name
@@ -92,12 +95,18 @@ class Builder:
 
     def _seen_by(self, step: Step) -> Flow:
         """What a bolt reads. Of a table, no changes that are of the time alone."""
-        flow = self.rows_of(step.inputs[0])
-        return flow.then(SeenChanges()) if self._times(self.topology.step(step.inputs[0])) else flow
+        source = self.topology.step(step.inputs[0])
+        flow = self.rows_of(source.name)
+        seen = flow.then(SeenChanges()) if self._times(source) else flow
+        if self.marking and isinstance(step, Process | Newest):
+            return seen.then(Unmark())
+        return seen.then(MarkRows(source.name)) if self.marking and source.is_table else seen
 
     def _given_rows(self, step: Step, name: str) -> Flow:
         """The rows of a stream for a stateful step; of retried ones, those that it was given before."""
         flow = self.rows_of(name)
+        if self.marking:
+            flow = flow.then(Unmark())
         return flow.then(KeepCovered(step.name)) if self.retrying else flow
 
     def _start(self, step: Step) -> Flow:
@@ -169,12 +178,13 @@ class Builder:
         if declared is None:
             return None
         sinks, readers = self.consumers(declared)
-        return Outlet(name, sinks, bool(readers))
+        # A dead letter knows its record.
+        return Outlet(name, sinks, bool(readers), self.marking and output != "errors")
 
     def _outlet_of(self, step: Step) -> Outlet:
         """Where the rows of a stateful step go that is no table."""
         sinks, readers = self.consumers(step)
-        return Outlet(step.name, sinks, bool(readers))
+        return Outlet(step.name, sinks, bool(readers), self.marking)
 
     def consumers(self, step: Step) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The names of the sinks, and of the other steps, that read this step."""

@@ -36,6 +36,7 @@ from hailstorm.engine.spark.shipping import ship_by_value
 from hailstorm.engine.stages.deposit import Outlet, RefuseNullKeys
 from hailstorm.engine.stages.distinct import KeepDistinct
 from hailstorm.engine.stages.exchange import part_names
+from hailstorm.engine.stages.marks import MarkRows, Unmark
 from hailstorm.engine.stages.ordered import ReleaseInOrder
 from hailstorm.engine.stages.process_calls import OWN
 from hailstorm.engine.stages.read import KeepCovered
@@ -73,15 +74,21 @@ from hailstorm.topology.topology import Topology
 
 
 def compile_topology(
-    spark: SparkSession, topology: Topology, tasks: int, retrying: bool = False, beginning: Beginning | None = None
+    spark: SparkSession,
+    topology: Topology,
+    tasks: int,
+    retrying: bool = False,
+    beginning: Beginning | None = None,
+    marking: bool = False,
 ) -> Plan:
     """Compile for so many tasks. Asks Spark for types, which takes a while, but runs no job.
 
     `retrying` gives a plan that reads no log: dead letters enter each step at which they failed. `beginning` gives one
-    that reads no log, too: some steps get the whole of their tables.
+    that reads no log, too: some steps get the whole of their tables. `marking` gives one whose rows say which rows of
+    the steps above they were made of.
     """
     ship_by_value(topology.folder)
-    return Compiler(spark, topology, tasks, retrying, beginning).plan()
+    return Compiler(spark, topology, tasks, retrying, beginning, marking).plan()
 
 
 @dataclass
@@ -121,6 +128,8 @@ class Compiler(Stateless):
     def _fold(self, step: Fold) -> None:
         source = self.topology.step(step.inputs[0])
         flow = self.rows_of(source.name, reader=step.name).named(step.name)
+        if self.marking and not source.is_table:
+            flow = flow.then(Unmark())
         if self.retrying and not source.is_table:
             flow = flow.then(KeepCovered(step.name))
         sinks, readers = self.consumers(step)
@@ -241,7 +250,7 @@ class Compiler(Stateless):
             key = self.topology.step(table).key
             kept, paired, layout = lookup.of_everyone(stream, self.rows_of(table, tasks=1, reader=step.name), key)
             self.branches.append(Branch(layout.table, kept))
-            self._give(step, paired)
+            self._give(step, paired.then(MarkRows(step.name)) if self.marking else paired)
             shape = shape_of_stream(step, columns.both, (layout,))
             self.steps[step.name] = replace(self.steps[step.name], shape=shape)
             return

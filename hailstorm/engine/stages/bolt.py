@@ -23,6 +23,7 @@ from hailstorm.columns import EVENT_TIME, HASH, HIDDEN, LETTER_ID, OFFSET, PARTI
 from hailstorm.engine.stages.chain import Batches, Task
 from hailstorm.engine.stages.event_times import times_out_of_range
 from hailstorm.engine.stages.given_rows import check_row, columns_of, reason_of, rows_of
+from hailstorm.engine.stages.marks import without_mark
 from hailstorm.errors import Location, RunError
 from hailstorm.halving import failing_parts
 from hailstorm.spouts.cycles import without_collecting
@@ -275,7 +276,7 @@ def refuse_row(batch: pa.RecordBatch, index: int, step: str, reason: str, on_err
     """Refuse one row of a batch: as text for people, and as it is for its second chance."""
     row = batch.take(pa.array([index]))  # a copy: a slice would keep the whole batch in memory
     spout, partition, offset = (row.column(name)[0].as_py() for name in (SPOUT, PARTITION, OFFSET))
-    task.refuse(step, reason, on_error, (spout, partition, offset), _for_people(row), row)
+    task.refuse(step, reason, on_error, (without_mark(spout), partition, offset), _for_people(row), row)
 
 
 def _for_people(row: pa.RecordBatch) -> bytes:

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from hailstorm.columns import EVENT_TIME, HASH, HIDDEN, SIGN, TIME
 from hailstorm.engine.stages.bolt import refuse_row
 from hailstorm.engine.stages.chain import Batches, Refused, Task
+from hailstorm.engine.stages.marks import marked
 from hailstorm.ledger.keyed_state import seen_changes
 from hailstorm.ledger.letters import letters_table
 
@@ -75,9 +76,13 @@ class Outlet:
     name: str
     sinks: tuple[str, ...]
     feeds: bool
+    marks: bool = False  # whether rows say which they are (marks.py)
 
-    def give(self, rows: pa.Table, task: Task) -> None:
-        """The public columns of these rows, and the hidden ones that every row has."""
+    def give(self, rows: pa.Table, task: Task, of: pa.Table | None = None) -> None:
+        """The public columns of these rows, and the hidden ones that every row has. Their marks say what is in `of`,
+        where that is not the rows themselves."""
+        if self.marks and self.feeds:
+            rows = marked(self.name, rows, of)
         hand_on(self.name, rows, self.sinks, self.feeds, task)
 
 

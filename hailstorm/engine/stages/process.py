@@ -130,7 +130,7 @@ class _Tick:
         self._refuse(calls)
         for name, outlet in self.shape.outlets.items():
             if rows[name].num_rows:
-                outlet.give(rows[name], self.task)
+                outlet.give(rows[name], self.task, self._keys_of(calls, name) if outlet.marks else None)
         self._write(calls, states)
 
     # The keys of the tick, and whose rows are whose
@@ -231,6 +231,12 @@ class _Tick:
         of_timers = [times if one.name == EVENT_TIME else pa.nulls(len(fired), one.type) for one in HIDDEN]
         events = pa.Table.from_batches([self._events]).select(HIDDEN.names)
         return pa.concat_tables([events, pa.table(of_timers, schema=events.schema)]).combine_chunks()
+
+    def _keys_of(self, calls: Calls, output: str) -> pa.Table:
+        """Of each row of an output, the key that gave it."""
+        keys = [*self._event_keys.tolist(), *(firing.key for firing in calls.fired)]
+        places = pa.array([keys[origin] for origin in calls.origins[output]], pa.int64())
+        return self._keys.select(self.shape.key.names).take(places)
 
     def _refuse(self, calls: Calls) -> None:
         for place, error in calls.refused.items():
