@@ -112,9 +112,9 @@ def _make(ledger: Ledger, step: str, then: str, live: Live) -> None:
         for run in runs
     }
     vectors = write_vectors(ledger.store, folder, outdated)
-    files = {}
+    files, already = {}, set(ledger.store.list(folder))  # of other versions: in an object store a link is a copy
     for run in runs:
-        path, size = placing.placed(run, columns)
+        path, size = placing.placed(run, columns, already)
         files[path] = add_of(path, size, placing.count(run), vectors.get(run.id), now)
     metadata = metadata_of(schema, None, now)
     # One table for all askers, whichever of them is the first.

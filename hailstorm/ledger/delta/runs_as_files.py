@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,13 +52,14 @@ class RunsAsFiles:
         """The rows of a run: fewer than it had, when some were erased since."""
         return int(self.cache.open(self.step, run).table.num_rows)
 
-    def placed(self, run: Run, columns: pa.Schema) -> tuple[str, int]:
-        """Put the run into the folder of the table. Its name there, and its size."""
+    def placed(self, run: Run, columns: pa.Schema, already: Collection[str] = ()) -> tuple[str, int]:
+        """Put the run into the folder of the table, unless it is `already` there. Its name there, and its size."""
         table = self.cache.open(self.step, run).table
         name, source = f"{run.id}.parquet", run_name(self.step, run.id)
         there = pa.schema([field for field in columns if field.name in table.schema.names])
         if there.types == [table.schema.field(name).type for name in there.names]:
-            self.store.link(source, f"{self.folder}/{name}")
+            if name not in already:
+                self.store.link(source, f"{self.folder}/{name}")
             return name, self.store.size(source) or run.bytes
         # The fold has a wider type since: the same rows once more, as that. Every such copy has a name of its own.
         name = f"{run.id}-{uuid.uuid4().hex[:8]}.parquet"
