@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hailstorm.cli.moments import states_of
-from hailstorm.cli.output import JsonOption, err
+from hailstorm.cli.output import JsonOption, err, out, print_json
 from hailstorm.cli.rows import (
     FormatOption,
     KeyOption,
@@ -27,6 +27,7 @@ from hailstorm.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     import pyarrow as pa
 
@@ -52,6 +53,9 @@ def state(
     history: Annotated[
         bool, typer.Option("--history", help="The life of the key: every change of it, commit by commit.")
     ] = False,
+    delta: Annotated[
+        bool, typer.Option("--delta", help="Only say where a Delta reader finds it: the table and the version.")
+    ] = False,
     format: FormatOption = None,
     output: OutputOption = None,
     ledger: LedgerOption = None,
@@ -69,8 +73,16 @@ def state(
       hailstorm state app.py counts --at 2026-01-31T09:30 --output then.parquet
       hailstorm state app.py counts --key rain --history
       hailstorm state app.py hourly --open
+      hailstorm state app.py counts --at monday --delta
       hailstorm state .hailstorm/trending top
     """
+    if delta:
+        if key or where or limit is not None or open_ or history or format or output:
+            raise UsageError(
+                97, "--delta is of a whole state", hint="Leave out the other options, but for --at and --json."
+            )
+        _say_where(find_ledger(target, ledger), step, at, json)
+        return
     without_pandas()
     if key:
         little_memory()
@@ -94,6 +106,16 @@ def state(
     if key and not count and where is None:
         err.print(f"'{step}' has no key {', '.join(key)}")
     give(shown, count, form, output, limit)
+
+
+def _say_where(address: str | Path, step: str, at: str, json: bool) -> None:
+    from hailstorm.history.opened import open_ledger
+
+    found = open_ledger(address).delta(step, at)
+    if json:
+        print_json({"address": found.address, "version": found.version})
+    else:
+        out.print(f"{found.address} version {found.version}", soft_wrap=True)
 
 
 def _life(ledger: Ledger, found: State, keys: dict[str, pa.Array], step: str) -> pa.Table:

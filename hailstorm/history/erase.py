@@ -44,6 +44,7 @@ from hailstorm.ledger.letters import REJECTED, ROW
 from hailstorm.ledger.live import Live
 from hailstorm.ledger.parts import columns_of
 from hailstorm.ledger.reader import State, no_such_step
+from hailstorm.ledger.renaming import MOMENTS
 from hailstorm.ledger.runs import parquet, parquet_without, run_name
 from hailstorm.ledger.stores import is_folder
 from hailstorm.ledger.stores.store import Store, read_table
@@ -229,6 +230,7 @@ def erase(
         report.published = bool(ledger.store.list(f"delta/{step}"))
         if not dry_run:
             ledger.store.delete_folder(f"delta/{step}")
+            ledger.store.delete_folder(MOMENTS)  # of any name that the step has had
             fault("after-erase")
             known, records = eraser.hashes.union(mark.hashes), mark.records
             for other, unfinished in unfinished_erasures(ledger.store):

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from hailstorm.history.erase import Report
     from hailstorm.history.exporting import Contents
     from hailstorm.history.verify import Verified
+    from hailstorm.ledger.delta.moments import DeltaVersion
     from hailstorm.ledger.releasing import Kept
     from hailstorm.topology.topology import Topology
 
@@ -61,6 +62,13 @@ class OpenLedger(LedgerReader):
     def state(self, step: str, at: When = None, *, open: bool = False) -> State:
         """A step's state at a moment. `open`: of windows, those that can still grow."""
         return state_of(self._ledger, self.live(at), step, open)
+
+    def delta(self, step: str, at: When = None) -> DeltaVersion:
+        """Where a Delta reader finds a step's state at a kept commit, as `hailstorm state --delta` says: the version is
+        the commit's number. It is made unless it is there, and stays as long as the commit is kept."""
+        from hailstorm.ledger.delta.moments import delta_version
+
+        return delta_version(self._ledger, step, self.live(at))
 
     def diff(self, step: str, a: When, b: When = None) -> Diff:
         """What changed in a step from one moment to another."""

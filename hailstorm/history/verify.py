@@ -2,7 +2,7 @@
 
 Reads the whole ledger: commits and packs one after another (each has its checksum, and must follow from the one before
 it), then every file of state, outboxes and dead letters, byte by byte. Nothing is changed. What is made from the rest
-(`delta/`, `.cache/`), and what is only a courtesy (`lease.json`, `pins/`), is left out.
+(`delta/`, `moments/`, `.cache/`), and what is only a courtesy (`lease.json`, `pins/`), is left out.
 """
 
 from __future__ import annotations

@@ -8,10 +8,8 @@ Copying again goes on from there: what is there already is left alone, unless ke
 
 from __future__ import annotations
 
-import contextlib
 import threading
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -20,7 +18,7 @@ import msgspec
 from hailstorm.errors import LedgerError
 from hailstorm.ledger.commit import stamp_of
 from hailstorm.ledger.cursors import Cursors, SinkRecord
-from hailstorm.ledger.lease import Lease, beating, renew_turn, turn
+from hailstorm.ledger.lease import Lease, cleaning_up_alone
 from hailstorm.ledger.ledger import ERASED, Ledger
 from hailstorm.ledger.letters import REJECTED
 from hailstorm.ledger.live import Live
@@ -50,7 +48,7 @@ def copy_ledger(source: Ledger, to: str, tell: Tell = lambda done, total: None) 
     target = open_store(to)
     _check_target(source, target, to)
     target.put(_UNFINISHED, source.id.encode())
-    with _cleaning_up_alone(source.store), Lease(target).held():
+    with cleaning_up_alone(source.store), Lease(target).held():
         live = source.newest()
         files = [(file, name) for file in source.store.files("") if (name := _kind(file.name, live)) is not None]
         rows = [file for file, kind in files if kind == "rows"]
@@ -186,20 +184,3 @@ def _get(store: Store, name: str) -> bytes:
     if data is None:
         raise missing_file(name)
     return data
-
-
-@contextlib.contextmanager
-def _cleaning_up_alone(store: Store) -> Iterator[None]:
-    """Nobody deletes files meanwhile: cleaning up takes turns, and this is ours. Waits for who is at it."""
-
-    def renew() -> None:
-        with contextlib.suppress(OSError):
-            renew_turn(store)
-
-    while True:
-        with turn(store) as ours:
-            if ours:
-                with beating("turn", renew):
-                    yield
-                return
-        time.sleep(0.1)

@@ -173,7 +173,25 @@ def is_taken_over(store: Store) -> bool:
 
 @contextlib.contextmanager
 def turn(store: Store) -> Iterator[bool]:
-    """Whether it is ours to keep house now: one process at a time does. False when another one is at it."""
+    """Whether it is ours to keep house now: one at a time does. False when another is at it, in this process or not."""
+    with _taking:
+        ours = store.address not in _at_it
+        _at_it.add(store.address)
+    if not ours:
+        yield False
+        return
+    try:
+        with _turn_of_this_process(store) as ours:
+            yield ours
+    finally:
+        _at_it.discard(store.address)
+
+
+_taking, _at_it = threading.Lock(), set[str]()  # the file tells processes apart, and this the threads of one
+
+
+@contextlib.contextmanager
+def _turn_of_this_process(store: Store) -> Iterator[bool]:
     me = Lease(store)._me
     me.beat = time.time()
     data = store.get(TURN)
@@ -195,11 +213,24 @@ def turn(store: Store) -> Iterator[bool]:
         store.delete(TURN)
 
 
-def renew_turn(store: Store) -> None:
-    """Say that we are still at it: a turn that another machine has not heard of for a while counts as given up."""
-    me = Lease(store)._me
-    me.beat = time.time()
-    store.put(TURN, msgspec.json.encode(me))
+@contextlib.contextmanager
+def cleaning_up_alone(store: Store) -> Iterator[None]:
+    """Nobody deletes files meanwhile: cleaning up takes turns, and this is ours. Waits for who is at it."""
+
+    def renew() -> None:
+        # A turn that another machine has not heard of for a while counts as given up.
+        with contextlib.suppress(OSError):
+            me = Lease(store)._me
+            me.beat = time.time()
+            store.put(TURN, msgspec.json.encode(me))
+
+    while True:
+        with turn(store) as ours:
+            if ours:
+                with beating("turn", renew):
+                    yield
+                return
+        time.sleep(0.1)
 
 
 def _is_alive(holder: Holder) -> bool:

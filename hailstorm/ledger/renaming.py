@@ -19,6 +19,7 @@ from hailstorm.ledger.live import Live
 from hailstorm.ledger.runs import run_name, write_rows
 from hailstorm.ledger.stores.store import Store, missing_file, read_table
 
+MOMENTS = "moments"  # the folder of states at earlier commits as Delta tables (delta/moments.py)
 Names = Mapping[str, str]  # the name of now -> the one of then
 
 _Value = TypeVar("_Value")
@@ -104,8 +105,10 @@ def renamed_fields(head: Live, after: Live) -> dict[str, Any]:
 
 def move_published(store: Store, names: Names) -> None:
     """Let published tables go on under the new names, with their versions. What is left of one when this is cut off is
-    made again by the next publication."""
+    made again by the next publication. Versions of earlier commits are made again when they are asked for."""
     for now, then in names.items():
+        for name in (now, then):  # a name may be another step's by now
+            store.delete_folder(f"{MOMENTS}/{name}")
         files = sorted(file.name for file in store.files(f"delta/{then}"))
         for name in files:
             store.link(name, f"delta/{now}{name.removeprefix(f'delta/{then}')}")

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from hailstorm.faults import fault
 from hailstorm.ledger.commit import Commit, Run, commit_name, decode, encode, stamp_of
 from hailstorm.ledger.cursors import SinkRecord
+from hailstorm.ledger.delta.moments import files_of_forgotten
 from hailstorm.ledger.history_limit import HistoryLimit
 from hailstorm.ledger.ledger import Ledger
 from hailstorm.ledger.letters import REJECTED
@@ -74,6 +75,7 @@ class Vacuum:
         self._forced: dict[Pack, set[int]] = {}  # commits that wait for a sink, and so could not go
         self._end: Live | None = None  # what is live at the end of the last pack
         self._sweeping: Iterator[bool] = iter(())
+        self._moments: set[tuple[str, int]] = set()  # versions of earlier commits that are known to be theirs
         self._next_sweep = 0.0
         self.cleared = Cleared()
 
@@ -273,6 +275,7 @@ class Vacuum:
             retried = head.retried.get(sink, 0)
             names = self._store.list(f"{REJECTED}/{sink}")
             self._delete(f"{REJECTED}/{sink}/{name}" for name in names if int(name[:20]) <= retried)
+        self._delete(files_of_forgotten(self._ledger, self._moments))
         self.cleared.files += self._store.discard_unfinished("", old)
 
     def _delete(self, names: Iterable[str]) -> None:

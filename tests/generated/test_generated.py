@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.generated import edits, every_kind, looking_back
+from tests.generated import edits, every_kind, looking_back, prefixes
 from tests.generated.campaign import campaign
 from tests.generated.cases import Case
 
@@ -30,6 +30,8 @@ MADE_AGAIN = (
     *(("beside", seed) for seed in (91, 429, 704)),
 )
 TRACED = (429, 614, 841, 1252)
+# Windows, sessions, joins of streams and of tables, processes, tops; one with an edit.
+AT_EVERY_COMMIT = (1007, 1009, 1013, 1018, 1022)
 
 
 @pytest.mark.parametrize("first", range(FIRST, FIRST + CASES, AT_ONCE))
@@ -92,6 +94,21 @@ def test_the_past_that_is_made_for_any_kind_of_step_is_that_of_a_fresh_run(
 def test_the_records_of_any_kinds_of_steps_account_for_all_that_changes(spark: SparkSession, seed: int) -> None:
     case = next(every_kind.short_cases(seed))
     assert every_kind.untraced(case, spark) == [], f"seed {case.seed}"
+
+
+@pytest.mark.parametrize("seed", AT_EVERY_COMMIT)
+def test_the_state_at_every_commit_is_that_of_the_log_up_to_there_for_delta_readers_too(
+    spark: SparkSession, seed: int
+) -> None:
+    assert prefixes.unlike_prefixes(next(prefixes.drawn(seed)), spark) == [], f"seed {seed}"
+
+
+@pytest.mark.soak
+def test_the_state_at_every_commit_is_that_of_the_log_up_to_there_for_hours(spark: SparkSession) -> None:
+    cases, until = prefixes.drawn(5_000_000), time.monotonic() + float(os.environ["HAILSTORM_SOAK"])
+    while time.monotonic() < until:
+        case = next(cases)
+        assert prefixes.unlike_prefixes(case, spark) == [], f"seed {case.seed}"
 
 
 @pytest.mark.soak

@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 from typer.testing import CliRunner
 
 from hailstorm.cli.app import app
@@ -297,3 +298,16 @@ import pandas as pd
 assert pa.array(pd.Series([1, None])).null_count == 1
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_state_says_where_a_delta_reader_finds_a_commit(ledger: str) -> None:
+    table = f"{ledger}/moments/counts"
+    told = CliRunner().invoke(app, ["state", ledger, "counts", "--at", "1", "--delta"])
+    assert told.output == f"{table} version 1\n"
+    told = CliRunner().invoke(app, ["state", ledger, "counts", "--delta", "--json"])
+    found = json.loads(told.output)
+    assert found == {"address": table, "version": Ledger(ledger).head.commit}
+    assert DeltaTable(table, version=1).transaction_version("hailstorm") == 1
+    refused = CliRunner().invoke(app, ["state", ledger, "counts", "--delta", "--key", "rain"])
+    assert refused.exception is not None
+    assert "HS-CLI-097" in str(refused.exception)

@@ -2,13 +2,13 @@
 
 This is the part of the Delta protocol that a writer needs who never reads anybody else's table: files come and go
 with their deletion vectors, and a transaction says which commit of the ledger a version is. Other writers are not
-expected here; whoever finds the next version taken stops. `publishing.py` is the only caller.
+expected here; whoever finds the next version taken stops. `publishing.py` and `moments.py` are the callers.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hailstorm.ledger.delta.deletion_vectors import DeletionVector
+from hailstorm.ledger.delta.types import delta_features
 from hailstorm.ledger.stores.store import Store, read_table
 
 LOG = "_delta_log"
@@ -96,6 +97,12 @@ class Version:
     metadata: Metadata
     files: Mapping[str, Add]
 
+    @property
+    def needed(self) -> set[str]:
+        """The files beside the log that it is made of."""
+        vectors = [add.deletion_vector.file for add in self.files.values() if add.deletion_vector is not None]
+        return {*self.files, *vectors}
+
 
 def metadata_of(schema: str, old: Metadata | None, now: int) -> Metadata:
     """The description of a table with this schema; the same table as before, if there was one."""
@@ -109,12 +116,14 @@ def metadata_of(schema: str, old: Metadata | None, now: int) -> Metadata:
     )
 
 
-def protocol_of(features: Sequence[str]) -> Protocol:
+def protocol_of(columns: pa.Schema) -> Protocol:
+    """What a reader of these columns must know."""
+    features = ("deletionVectors", *delta_features(columns))
     return Protocol(
         min_reader_version=3,
         min_writer_version=7,
-        reader_features=tuple(features),
-        writer_features=tuple(features),
+        reader_features=features,
+        writer_features=features,
     )
 
 
@@ -166,16 +175,18 @@ def read_version(store: Store, folder: str) -> Version | None:
     names = store.list(f"{folder}/{LOG}")
     checkpoint = max((name for name in names if name.endswith(_CHECKPOINT)), default=None)
     after = -1 if checkpoint is None else int(checkpoint.removesuffix(_CHECKPOINT))
-    actions: list[Action] = []
-    if checkpoint is not None:
-        rows = read_table(store, f"{folder}/{LOG}/{checkpoint}").to_pylist(maps_as_pydicts="strict")
-        actions += [msgspec.convert(_without_nulls(row), Action) for row in rows]
+    actions = [] if checkpoint is None else _of_checkpoint(store, folder, after)
     while (data := store.get(f"{folder}/{_log_name(after + 1)}")) is not None:
         after += 1
         actions += [msgspec.json.decode(line, type=Action) for line in data.splitlines()]
     if not actions:
         return None
     return _replayed(after, actions)
+
+
+def _of_checkpoint(store: Store, folder: str, number: int) -> list[Action]:
+    rows = read_table(store, f"{folder}/{LOG}/{number:020d}{_CHECKPOINT}").to_pylist(maps_as_pydicts="strict")
+    return [msgspec.convert(_without_nulls(row), Action) for row in rows]
 
 
 def _replayed(number: int, actions: Iterable[Action]) -> Version:
@@ -200,12 +211,15 @@ def is_there(store: Store, folder: str, number: int) -> bool:
 
 def write_version(store: Store, folder: str, number: int, actions: Iterable[Action]) -> bool:
     """Make it so, atomically. False when somebody else has made a version of that number."""
-    lines = b"\n".join(msgspec.json.encode(action) for action in actions)
-    return store.put_if_absent(f"{folder}/{_log_name(number)}", lines + b"\n")
+    return store.put_if_absent(f"{folder}/{_log_name(number)}", _lines(actions))
 
 
-def write_checkpoint(store: Store, folder: str, version: Version, now: int) -> None:
-    """All of a version in one file, so that nobody needs the log before it."""
+def _lines(actions: Iterable[Action]) -> bytes:
+    return b"".join(msgspec.json.encode(action) + b"\n" for action in actions)
+
+
+def write_checkpoint(store: Store, folder: str, version: Version, now: int) -> int:
+    """All of a version in one file, so that nobody needs the log before it. How many actions it has."""
     actions = [
         Action(protocol=version.protocol),
         Action(metadata=version.metadata),
@@ -215,8 +229,46 @@ def write_checkpoint(store: Store, folder: str, version: Version, now: int) -> N
     table = pa.Table.from_pylist([_for_arrow(msgspec.to_builtins(action)) for action in actions], _CHECKPOINT_SCHEMA)
     name = f"{version.number:020d}{_CHECKPOINT}"
     store.write(f"{folder}/{LOG}/{name}", lambda sink: pq.write_table(table, sink))
-    about = {"version": version.number, "size": len(actions)}
+    return len(actions)
+
+
+def write_last_checkpoint(store: Store, folder: str, number: int, size: int) -> None:
+    """Tell readers where to begin, so that they need not list all of the log."""
+    about = {"version": number, "size": size}
     store.put(f"{folder}/{LOG}/_last_checkpoint", msgspec.json.encode(about))
+
+
+# Versions that stand alone: each is a checkpoint, and needs no other one. There may be gaps between their numbers, and
+# a reader that asks for a number in a gap is told that there is none.
+
+
+def write_alone(store: Store, folder: str, version: Version, now: int) -> None:
+    """A version that needs no other. The checkpoint comes first: an entry of the log alone would be read on top of the
+    version before it. The entry is for readers that show a table's history, or want one for every version."""
+    write_checkpoint(store, folder, version, now)
+    store.put(f"{folder}/{_log_name(version.number)}", _lines(changes(None, version, now)))
+
+
+def read_alone(store: Store, folder: str, number: int) -> Version | None:
+    """None when there is no such version. Raises ValueError for one that we did not write."""
+    if not is_there(store, folder, number):
+        return None
+    return _replayed(number, _of_checkpoint(store, folder, number))
+
+
+def files_alone(folder: str, number: int) -> tuple[str, str]:
+    """The files of a version, in the order in which they must go: the other way round than they are written."""
+    return f"{folder}/{_log_name(number)}", f"{folder}/{LOG}/{number:020d}{_CHECKPOINT}"
+
+
+def delete_alone(store: Store, folder: str, number: int) -> None:
+    for name in files_alone(folder, number):
+        store.delete(name)
+
+
+def numbers_alone(store: Store, folder: str) -> set[int]:
+    """The versions of which there is anything."""
+    return {int(name[:20]) for name in store.list(f"{folder}/{LOG}") if name[:20].isdigit()}
 
 
 def before_checkpoint(store: Store, folder: str, checkpoint: int) -> list[str]:

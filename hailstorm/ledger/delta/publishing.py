@@ -9,19 +9,14 @@ the ledger again: a table that is missing, or not as we left it, is made again f
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Iterable, Sequence
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyroaring import BitMap64
 
-from hailstorm.columns import DELETED
 from hailstorm.faults import fault
-from hailstorm.ledger.commit import STAMPED_LENGTH, Run, StepShape
+from hailstorm.ledger.commit import Run, StepShape
 from hailstorm.ledger.delta.deletion_vectors import read_vector, write_vectors
 from hailstorm.ledger.delta.log import (
     LOG,
@@ -35,13 +30,13 @@ from hailstorm.ledger.delta.log import (
     protocol_of,
     read_version,
     write_checkpoint,
+    write_last_checkpoint,
     write_version,
 )
-from hailstorm.ledger.delta.types import delta_features, delta_schema
+from hailstorm.ledger.delta.runs_as_files import RunsAsFiles, overlap, run_of
+from hailstorm.ledger.delta.types import delta_schema
 from hailstorm.ledger.ledger import Ledger
 from hailstorm.ledger.live import Live
-from hailstorm.ledger.lookup import replaced_rows
-from hailstorm.ledger.runs import run_name, write_parquet
 
 CHECKPOINT_EVERY = 20  # versions
 KEEP_SECONDS = 600.0  # how long files stay that only older versions need: somebody may be reading one
@@ -66,8 +61,8 @@ class _Table:
     """One step's table: its newest version, and for each run the rows that are out of date there."""
 
     def __init__(self, ledger: Ledger, step: str, commit: int) -> None:
-        self._cache, self._store, self._step = ledger.cache, ledger.store, step
-        self._folder = f"delta/{step}"
+        self._store, self._folder = ledger.store, f"delta/{step}"
+        self._runs = RunsAsFiles(ledger.cache, ledger.store, step, self._folder)
         self._shown: object = None
         self._version: Version | None = None
         self._outdated: dict[str, BitMap64] = {}  # by run
@@ -85,11 +80,11 @@ class _Table:
             return
         self._shown = shape, runs
         if runs:
-            columns = self._columns(shape, runs[-1])
+            columns = self._runs.columns(shape, runs[-1])
             schema = None if columns is None else delta_schema(columns)
             if columns is None or schema is None:
                 return
-            protocol = protocol_of(["deletionVectors", *delta_features(columns)])
+            protocol = protocol_of(columns)
             metadata = metadata_of(schema, None if old is None else old.metadata, now)
             same = None if old is None or old.metadata != metadata else old
             files = self._files(shape, runs, columns, same, now, old is not None and old.commit < rewound)
@@ -107,26 +102,20 @@ class _Table:
 
     # The files of a version
 
-    def _columns(self, shape: StepShape, newest: Run) -> pa.Schema | None:
-        """None while a value was added to the fold and no run has it yet: nobody knows its type here."""
-        schema = self._cache.open(self._step, newest).table.schema
-        names = [*shape.key, *shape.values]
-        return pa.schema([schema.field(name) for name in names]) if set(names) <= set(schema.names) else None
-
     def _files(
         self, shape: StepShape, runs: Sequence[Run], columns: pa.Schema, old: Version | None, now: int, rewound: bool
     ) -> dict[str, Add]:
         """A file for each run, by path. `old` is the version before, when it has the same columns. After a rewind, rows
         are right again that were out of date: those that runs had replaced which are gone now."""
-        known = {} if old is None else {_run_of(path): add for path, add in old.files.items()}
+        known = {} if old is None else {run_of(path): add for path, add in old.files.items()}
         before = {} if rewound else self._outdated
         outdated = {run.id: self._outdated_rows(run, shape, runs, before.get(run.id)) for run in runs}
         changed = [run for run in runs if run.id not in known or outdated[run.id] != self._outdated[run.id]]
         vectors = write_vectors(self._store, self._folder, {run.id: outdated[run.id] for run in changed})
         for run in changed:
             there = known.get(run.id)
-            path, size = self._placed(run, columns) if there is None else (there.path, there.size)
-            known[run.id] = add_of(path, size, self._count(run), vectors.get(run.id), now)
+            path, size = self._runs.placed(run, columns) if there is None else (there.path, there.size)
+            known[run.id] = add_of(path, size, self._runs.count(run), vectors.get(run.id), now)
         self._outdated = outdated
         return {known[run.id].path: known[run.id] for run in runs}
 
@@ -136,31 +125,10 @@ class _Table:
         The rows of a merged run whose `seq` was published did their work when they were in smaller runs.
         """
         since = run.seq if known is None or self._version is None else max(run.seq, self._version.commit)
-        newer = [one for one in runs if one.seq > since and one.first <= run.last and run.first <= one.last]
+        newer = [one for one in runs if one.seq > since and overlap(one, run)]
         if known is not None and not newer:
             return known
-        here = self._cache.open(self._step, run)
-        found = BitMap64(_hidden_rows(here.table, shape)) if known is None else known.copy()
-        for one in newer:
-            found |= BitMap64(replaced_rows(here, self._cache.open(self._step, one), shape.key))
-        return found
-
-    def _count(self, run: Run) -> int:
-        """The rows of a run: fewer than it had, when some were erased since."""
-        return int(self._cache.open(self._step, run).table.num_rows)
-
-    def _placed(self, run: Run, columns: pa.Schema) -> tuple[str, int]:
-        """Put the run into the folder of the table. Its name there, and its size."""
-        table = self._cache.open(self._step, run).table
-        name, source = f"{run.id}.parquet", run_name(self._step, run.id)
-        there = pa.schema([field for field in columns if field.name in table.schema.names])
-        if there.types == [table.schema.field(name).type for name in there.names]:
-            self._store.link(source, f"{self._folder}/{name}")
-            return name, self._store.size(source) or run.bytes
-        # The fold has a wider type since: the same rows once more, as that. Every such copy has a name of its own.
-        name = f"{run.id}-{uuid.uuid4().hex[:8]}.parquet"
-        rows = table.select(there.names).cast(there)
-        return name, self._store.write(f"{self._folder}/{name}", lambda sink: write_parquet(rows, sink))
+        return self._runs.outdated_rows(run, shape, newer, known)
 
     # The folder
 
@@ -170,10 +138,10 @@ class _Table:
         try:
             self._version = read_version(self._store, self._folder)
             files = {} if self._version is None else self._version.files
-            self._outdated = {_run_of(path): self._read_vector(add) for path, add in files.items()}
+            self._outdated = {run_of(path): self._read_vector(add) for path, add in files.items()}
         except (OSError, ValueError, KeyError, msgspec.MsgspecError):
             self._begin_anew()
-        needed = set() if self._version is None else _needed(self._version)
+        needed = set() if self._version is None else self._version.needed
         self._retire(f"{self._folder}/{name}" for name in self._store.list(self._folder) if name not in needed | {LOG})
 
     def _begin_anew(self) -> None:
@@ -187,11 +155,12 @@ class _Table:
     def _keep_house(self, old: Version | None, new: Version, now: int) -> None:
         """A checkpoint now and then; and files that only old versions need go after a while."""
         if new.number and new.number % CHECKPOINT_EVERY == 0:
-            write_checkpoint(self._store, self._folder, new, now)
+            size = write_checkpoint(self._store, self._folder, new, now)
+            write_last_checkpoint(self._store, self._folder, new.number, size)
             self._retire(before_checkpoint(self._store, self._folder, new.number))
         if old is not None:
-            self._retire(f"{self._folder}/{name}" for name in _needed(old) - _needed(new))
-        for name in _needed(new):  # a publication that was killed may have left what this one needs
+            self._retire(f"{self._folder}/{name}" for name in old.needed - new.needed)
+        for name in new.needed:  # a publication that was killed may have left what this one needs
             self._retired.pop(f"{self._folder}/{name}", None)
         late = time.monotonic() - KEEP_SECONDS
         for name in [name for name, since in self._retired.items() if since <= late]:
@@ -201,21 +170,3 @@ class _Table:
     def _retire(self, names: Iterable[str]) -> None:
         for name in names:
             self._retired.setdefault(name, time.monotonic())
-
-
-def _needed(version: Version) -> set[str]:
-    """The files beside the log that a version is made of."""
-    vectors = [add.deletion_vector.file for add in version.files.values() if add.deletion_vector is not None]
-    return {*version.files, *vectors}
-
-
-def _run_of(path: str) -> str:
-    return path[:STAMPED_LENGTH]
-
-
-def _hidden_rows(table: pa.Table, shape: StepShape) -> npt.NDArray[np.int64]:
-    """Rows that are no part of what is shown: tombstones, and those that wait."""
-    hidden = table.column(DELETED)
-    if shape.waits:
-        hidden = pc.or_(hidden, pc.is_null(table.column(shape.waits)))
-    return np.flatnonzero(hidden.to_numpy())
