@@ -23,7 +23,7 @@ SINKS = {"full": "board", "small": "archive"}
 @pytest.mark.spark
 @pytest.mark.parametrize("form", ["full", only_long("small")])
 def test_for_twenty_seconds(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in jvm.QUICK.items():
+    for name, value in jvm.quick().items():
         monkeypatch.setenv(name, value)
     soak = Soak(form, tmp_path, 20.0, TIERS | {"latency": "500 ms"}, QUICK)
     passed: list[int] = []  # how far the sink has got

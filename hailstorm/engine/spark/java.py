@@ -28,9 +28,9 @@ from hailstorm.errors import UsageError
 # Spark itself asks for the module that Java warns about, at every start.
 _NOISE = (b"WARNING: Using incubator modules",)
 
-# The classes that pyspark asks the JVM for by name whenever it makes a column, a function or a frame. To find a class by
-# its short name, py4j looks for it in every package that pyspark has imported, and for each of these Java looks through
-# all of Spark's jars: half a millisecond, hundreds of times while a topology is planned.
+# The classes that pyspark asks the JVM for whenever it makes a column, a function or a frame. To find a class by its
+# short name, py4j looks for it in every package that pyspark has imported, and for each of these Java looks through all
+# of Spark's jars: half a millisecond, hundreds of times while a topology is planned.
 _ASKED_FOR = ("PythonSQLUtils", "PythonUtils", "SimplePythonFunction", "functions")
 
 _LINES_KEPT = 20  # of what Java says while it starts
