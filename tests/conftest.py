@@ -8,7 +8,10 @@ take longest are first.
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,6 +26,9 @@ if TYPE_CHECKING:
     from tests.jvm import WarmJvm
 
 
+_archiving: list[subprocess.Popen[bytes]] = []  # the process that makes the archive of classes, or none
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that use Spark are marked by that alone, so that `make check` can leave them out. In a soak, tests that
     hypothesis draws are long ones (`length.py`)."""
@@ -33,7 +39,29 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("soak")
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """In a whole run, the process that starts the others has Spark's classes archived, beside the first tests."""
+    if hasattr(session.config, "workerinput") or not _runs_everything(session.config):
+        return
+    from tests.jvm import archive
+
+    if not archive().exists():
+        script = Path(__file__).with_name("classes_process.py")
+        environment = os.environ | {"PYTHONPATH": str(script.parents[1])}
+        _archiving.append(
+            subprocess.Popen(
+                [sys.executable, script, archive()],
+                env=environment,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+        )
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
+    for process in _archiving:
+        process.kill()
+        process.wait()
     if hasattr(session.config, "workeroutput"):  # one of several processes: the first one counts together
         session.config.workeroutput |= {"faults": dict(tally.FAULTS), "waits": tally.WAITS}
     elif _runs_everything(session.config) and not session.testsfailed and tally.missing():
@@ -69,10 +97,10 @@ def s3_server() -> Iterator[S3Server]:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     from hailstorm.engine.spark.session import start_session
-    from tests.jvm import QUICK
+    from tests.jvm import quick
 
     with pytest.MonkeyPatch.context() as environment:
-        for name, value in QUICK.items():
+        for name, value in quick().items():
             environment.setenv(name, value)
         session = start_session("tests", master="local[2]", conf={"spark.sql.shuffle.partitions": "2"})
     yield session

@@ -13,7 +13,17 @@ def seeds(short: int, long: int) -> list[Any]:
     return [*range(short), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(short, long))]
 
 
+def only_long(*values: Any, name: str | None = None) -> Any:
+    """For `parametrize`: a case of the long form only."""
+    return pytest.param(*values, id=name, marks=pytest.mark.soak)
+
+
+def is_long() -> bool:
+    """Whether this is the long form."""
+    return bool(os.environ.get("HAILSTORM_SOAK"))
+
+
 def examples(short: int, long: int) -> int:
     """For hypothesis' `max_examples`, and for what a test draws by itself. A soak runs all tests of hypothesis: see
     `conftest.py`."""
-    return long if os.environ.get("HAILSTORM_SOAK") else short
+    return long if is_long() else short

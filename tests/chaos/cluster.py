@@ -18,12 +18,12 @@ import pytest
 from tests.chaos.world import PATIENCE, wait_for
 from tests.connectors.servers.kafka import free_ports
 from tests.connectors.servers.s3 import S3Server
-from tests.jvm import QUICK
+from tests.jvm import quick
 
 HERE = Path(__file__).parent
 SMALL = (
     *("--conf", "spark.driver.memory=512m", "--conf", "spark.executor.memory=512m"),
-    *("--conf", f"spark.executor.extraJavaOptions={QUICK['SPARK_SUBMIT_OPTS']}"),
+    *("--conf", f"spark.executor.extraJavaOptions={quick()['SPARK_SUBMIT_OPTS']}"),
 )
 
 
@@ -64,7 +64,7 @@ class Cluster:
             "SPARK_HOME": str(home),
             "HAILSTORM_CACHE": str(place / "cache"),
             "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": QUICK["SPARK_SUBMIT_OPTS"],
+            "SPARK_DAEMON_JAVA_OPTS": quick()["SPARK_SUBMIT_OPTS"],
         }
         script = f"{before}exec {home}/bin/spark-class org.apache.spark.deploy.{what}"
         command = [*(["unshare", "-m", "--propagation", "private"] if alone else []), "bash", "-c", script]
@@ -91,7 +91,7 @@ class Cluster:
 
     def environment(self) -> dict[str, str]:
         own = {"TMPDIR": str(self.near / "tmp"), "HAILSTORM_CACHE": str(self.near / "cache")}
-        return {**os.environ, **QUICK, **self.server.environment(), **own}
+        return {**os.environ, **quick(), **self.server.environment(), **own}
 
     def start(self, *words: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, str(HERE / "driver_process.py"), *words, "--master", self.master]

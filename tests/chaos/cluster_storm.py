@@ -32,7 +32,7 @@ from tests.chaos.cluster import HERE, SMALL, Cluster
 from tests.chaos.world import PATIENCE, wait_for
 from tests.connectors.servers.s3 import BUCKET, UnkindProxy
 from tests.connectors.tally import CLUSTER, suffered, went_on
-from tests.jvm import QUICK
+from tests.jvm import quick
 
 KEYS, PER_SECOND, SECONDS = 500, 100, 5  # as cluster_fault_app.py has them
 LEDGER, HEARD = f"s3://{BUCKET}/storm", Log(f"s3://{BUCKET}/storm-heard", partitions=2)
@@ -146,7 +146,7 @@ class Storm:
         endpoint = self.cluster.server.environment(self.proxy.port)
         environment = {
             **os.environ,
-            **QUICK,
+            **quick(),
             **endpoint,
             "TMPDIR": str(near / "tmp"),
             "HAILSTORM_CACHE": str(near / name),

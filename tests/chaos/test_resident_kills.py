@@ -15,7 +15,7 @@ import pytest
 from tests.chaos.conftest import MakeWorld
 from tests.chaos.judge import judge, judge_the_end
 from tests.chaos.world import Driver, World, wait_for
-from tests.jvm import QUICK, WarmJvm
+from tests.jvm import WarmJvm, quick
 
 pytestmark = [pytest.mark.chaos, pytest.mark.spark]
 
@@ -100,7 +100,7 @@ def test_a_second_signal_ends_a_run_that_is_stuck_and_nobody_is_left(new_world: 
 def test_a_worker_that_is_lost_with_its_executor_costs_nothing_but_time() -> None:
     script = Path(__file__).with_name("cluster_process.py")
     done = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, timeout=300, env=os.environ | QUICK
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=300, env=os.environ | quick()
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1]) == {

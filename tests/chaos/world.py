@@ -20,7 +20,7 @@ from hailstorm.ledger.stores import open_store
 from hailstorm.spouts import Log
 from tests.chaos.oracle import some_records
 from tests.forks import Forked
-from tests.jvm import QUICK, WarmJvm
+from tests.jvm import WarmJvm, quick
 
 HERE = Path(__file__).parent
 OPTIONS = ("--master", "local[2]", "--conf", "spark.driver.memory=512m", "--conf", "spark.sql.shuffle.partitions=2")
@@ -90,8 +90,8 @@ class World:
         mark = uuid.uuid4().hex
         self._marks.append(mark)
         marks = {"HAILSTORM_FAULT": fault, "HAILSTORM_CHAOS": mark, "HAILSTORM_PAUSE": "yes" if pause else ""}
-        quick = QUICK if self.jvm is None else self.jvm.for_the_next()
-        environment = {**os.environ, **marks, **quick, **self.environment}
+        java = quick() if self.jvm is None else self.jvm.for_the_next()
+        environment = {**os.environ, **marks, **java, **self.environment}
         command = [str(HERE / "driver_process.py"), "run", "app.py"]
         command += ["--ledger", self.address, "--until", until, *OPTIONS, *options]
         for name, value in self.environment.items():

@@ -21,7 +21,7 @@ from tests.connectors.kafka_topics import Topics
 from tests.connectors.log_contract import some
 from tests.connectors.servers.kafka import PASSWORD, USER
 from tests.connectors.sink_contract import COUNTS, stream
-from tests.jvm import QUICK
+from tests.jvm import quick
 
 WRONG = "not-the-password"
 
@@ -84,7 +84,7 @@ def hailstorm(folder: Path, password: str, *arguments: str) -> subprocess.Comple
     return subprocess.run(
         [sys.executable, "-m", "hailstorm", *arguments],
         cwd=folder,
-        env={**os.environ, **QUICK, "PYTHONPATH": path, "KAFKA_PASSWORD": password, "TMPDIR": str(folder / "tmp")},
+        env={**os.environ, **quick(), "PYTHONPATH": path, "KAFKA_PASSWORD": password, "TMPDIR": str(folder / "tmp")},
         capture_output=True,
         text=True,
         timeout=240,

@@ -102,6 +102,12 @@ class Case:
         return self.versions[restarts[-1] if restarts else 0]
 
 
+def effort(case: Case) -> float:
+    """About how long a case takes, to tell small ones from large ones: it grows with steps, ticks and starts."""
+    ticks = sum(isinstance(event, Advance | Crash | Restart) for event in case.events)
+    return sum(1 for _ in case.steps()) * (1 + ticks) * WAYS[case.way].effort
+
+
 def draw_case(seed: int) -> Case:
     """The case of this seed."""
     chance = random.Random(seed)

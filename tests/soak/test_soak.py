@@ -13,6 +13,7 @@ import pytest
 from bench.soak.soak import Soak, read_samples
 from hailstorm.ledger.reader import open_ledger
 from tests import jvm
+from tests.length import only_long
 
 QUICK = (sys.executable, str(Path(__file__).parent / "quick_process.py"))
 TIERS = {"retention": "3 seconds, 10 seconds: 1 second, rest: none", "publish": "500 ms"}
@@ -20,9 +21,9 @@ SINKS = {"full": "board", "small": "archive"}
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("form", ["full", "small"])
+@pytest.mark.parametrize("form", ["full", only_long("small")])
 def test_for_twenty_seconds(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in jvm.QUICK.items():
+    for name, value in jvm.quick().items():
         monkeypatch.setenv(name, value)
     soak = Soak(form, tmp_path, 20.0, TIERS | {"latency": "500 ms"}, QUICK)
     passed: list[int] = []  # how far the sink has got

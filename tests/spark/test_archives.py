@@ -18,6 +18,7 @@ from hailstorm.errors import LogError, RunError
 from hailstorm.faults import inject
 from hailstorm.testing import Driver
 from hailstorm.testing.driver import Crash
+from tests.length import only_long
 from tests.spark.test_backfill import edited, held
 from tests.spark.test_rewind import BEGIN, feed
 
@@ -99,7 +100,7 @@ def feed_clean(driver: Driver, chance: random.Random, tick: int) -> None:
         driver.feed("clicks", rows, partition=1)
 
 
-@pytest.mark.parametrize("tasks", [(1,), (0,), (2,)], ids=["prepared", "resident", "planned"])
+@pytest.mark.parametrize("tasks", [only_long((1,)), (0,), (2,)], ids=["prepared", "resident", "planned"])
 def test_files_before_the_logs_give_what_a_run_over_everything_gives(
     spark: SparkSession, tmp_path: Path, tasks: tuple[int, ...]
 ) -> None:

@@ -19,6 +19,7 @@ from hailstorm.ledger import compaction
 from hailstorm.ledger.ledger import Ledger
 from hailstorm.testing import Driver
 from hailstorm.testing.driver import Crash
+from tests.length import only_long
 from tests.spark.oracle import after_changes
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -102,7 +103,7 @@ def delivered(driver: Driver) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize(("seed", "tasks"), [(1, 1), pytest.param(2, 2, marks=pytest.mark.soak), (3, 0)])
+@pytest.mark.parametrize(("seed", "tasks"), [only_long(1, 1), only_long(2, 2), (3, 0)])
 def test_after_a_rewind_nobody_can_tell_that_we_were_elsewhere(
     spark: SparkSession, seed: int, tasks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,7 +180,7 @@ def mended(storm: hs.Topology, factor: int) -> hs.Topology:
     return storm
 
 
-@pytest.mark.parametrize(("seed", "tasks"), [(1, 1), (2, 2)])
+@pytest.mark.parametrize(("seed", "tasks"), [(1, 1), only_long(2, 2)])
 def test_steps_that_go_back_are_made_again_and_all_others_stay(spark: SparkSession, seed: int, tasks: int) -> None:
     """A deploy has scaled wrongly since some commit: the sums of then and what came since, scaled rightly."""
     chance, all_rows, wrong_since = random.Random(seed), Rows(), 0

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 import hailstorm as hs
 from hailstorm.ledger.compaction import compact
 from hailstorm.testing import Driver
+from tests.length import only_long
 from tests.spark.test_tables import alternating
 
 Row = dict[str, Any]
@@ -125,8 +126,8 @@ def fed(row: Row) -> Row:
     ("tasks", "seed", "bounds"),
     [
         ((1,), 1, BOUNDS),
-        pytest.param((1,), 2, BOUNDS, marks=pytest.mark.soak),
-        ((2,), 3, BOUNDS),
+        only_long((1,), 2, BOUNDS),
+        only_long((2,), 3, BOUNDS),
         ((1, 2), 4, BOUNDS),
         ((1,), 5, (-5, 40)),
         ((1, 2), 6, (60, -10)),

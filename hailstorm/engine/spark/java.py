@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO
 
-from py4j.java_gateway import JavaGateway
+from py4j.java_gateway import JavaGateway, JVMView
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
@@ -27,6 +27,11 @@ from hailstorm.errors import UsageError
 
 # Spark itself asks for the module that Java warns about, at every start.
 _NOISE = (b"WARNING: Using incubator modules",)
+
+# The classes that pyspark asks the JVM for whenever it makes a column, a function or a frame. To find a class by its
+# short name, py4j looks for it in every package that pyspark has imported, and for each of these Java looks through all
+# of Spark's jars: half a millisecond, hundreds of times while a topology is planned.
+_ASKED_FOR = ("PythonSQLUtils", "PythonUtils", "SimplePythonFunction", "functions")
 
 _LINES_KEPT = 20  # of what Java says while it starts
 _SECONDS_TO_END = 5.0  # between a connection that breaks and a process that has ended
@@ -50,8 +55,15 @@ def ensure_java(conf: SparkConf) -> None:
         os.close(mouth)
         said.pass_on()
         SparkContext._ensure_initialized(gateway=gateway, conf=conf)
+        _ask_once(gateway.jvm)
         # py4j logs broken connections past its own logger, with tracebacks; whoever called it hears of them anyway.
         logging.getLogger().addFilter(lambda record: "py4j" not in record.pathname)
+
+
+def _ask_once(jvm: JVMView) -> None:
+    """Keep what Java answers: an attribute that is there, Python does not ask for."""
+    for name in _ASKED_FOR:
+        setattr(jvm, name, getattr(jvm, name))
 
 
 @contextmanager
