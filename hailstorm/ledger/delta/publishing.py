@@ -21,6 +21,7 @@ from pyroaring import BitMap64
 
 from hailstorm.columns import DELETED
 from hailstorm.faults import fault
+from hailstorm.ledger.cache import OpenRun
 from hailstorm.ledger.commit import STAMPED_LENGTH, Run, StepShape
 from hailstorm.ledger.delta.deletion_vectors import read_vector, write_vectors
 from hailstorm.ledger.delta.log import (
@@ -109,7 +110,7 @@ class _Table:
 
     def _columns(self, shape: StepShape, newest: Run) -> pa.Schema | None:
         """None while a value was added to the fold and no run has it yet: nobody knows its type here."""
-        schema = self._cache.open(self._step, newest).table.schema
+        schema = self._opened(newest).table.schema
         names = [*shape.key, *shape.values]
         return pa.schema([schema.field(name) for name in names]) if set(names) <= set(schema.names) else None
 
@@ -139,19 +140,23 @@ class _Table:
         newer = [one for one in runs if one.seq > since and one.first <= run.last and run.first <= one.last]
         if known is not None and not newer:
             return known
-        here = self._cache.open(self._step, run)
+        here = self._opened(run)
         found = BitMap64(_hidden_rows(here.table, shape)) if known is None else known.copy()
         for one in newer:
-            found |= BitMap64(replaced_rows(here, self._cache.open(self._step, one), shape.key))
+            found |= BitMap64(replaced_rows(here, self._opened(one), shape.key))
         return found
+
+    def _opened(self, run: Run) -> OpenRun:
+        """Published tables last, so they are not made of a copy that is damaged."""
+        return self._cache.open(self._step, run, checked=True)
 
     def _count(self, run: Run) -> int:
         """The rows of a run: fewer than it had, when some were erased since."""
-        return int(self._cache.open(self._step, run).table.num_rows)
+        return int(self._opened(run).table.num_rows)
 
     def _placed(self, run: Run, columns: pa.Schema) -> tuple[str, int]:
         """Put the run into the folder of the table. Its name there, and its size."""
-        table = self._cache.open(self._step, run).table
+        table = self._opened(run).table
         name, source = f"{run.id}.parquet", run_name(self._step, run.id)
         there = pa.schema([field for field in columns if field.name in table.schema.names])
         if there.types == [table.schema.field(name).type for name in there.names]:
