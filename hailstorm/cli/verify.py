@@ -15,7 +15,8 @@ from hailstorm.cli.target import LedgerOption, TargetArgument, find_ledger
 def verify(target: TargetArgument, ledger: LedgerOption = None, json: JsonOption = False) -> None:
     """Check every file that a kept commit names: that it is there, and that no byte of it has changed.
 
-    Reads the whole ledger and changes nothing. The exit code is 1 when something is wrong.
+    Reads the whole ledger, and this machine's copies of runs, and changes nothing. The exit code is 1 when something
+    is wrong.
 
     \b
     Examples:
@@ -44,6 +45,9 @@ def verify(target: TargetArgument, ledger: LedgerOption = None, json: JsonOption
             f"{found.commits:,} commits, {found.files:,} files, {decimal(found.bytes)}",
         )
         if found.problems:
-            err.print("Bring these files back from a backup. What they do not affect can still be read.")
+            if not all(problem.is_copy for problem in found.problems):
+                err.print("Bring these files back from a backup. What they do not affect can still be read.")
+            if any(problem.is_copy for problem in found.problems):
+                err.print("Stop the topology, delete the damaged copies, and audit: its ticks may have read them.")
     if found.problems:
         raise typer.Exit(1)

@@ -86,7 +86,8 @@ def changed_keys(ledger: Ledger, head: Live, then: Live, table: str, was: str = 
     if was != table:
         gone, back = head.runs.get(table, ()), then.runs.get(was, ())
     key = key_of(head, then, table)
-    opened = [*(ledger.cache.open(table, run) for run in gone), *(ledger.cache.open(was, run) for run in back)]
+    changed = (*((table, run) for run in gone), *((was, run) for run in back))
+    opened = [ledger.cache.open(name, run, checked=True) for name, run in changed]
     for tables in hash_ranges(opened) if opened else ():
         named = [rows.select([HASH, *dict.fromkeys(key), DELETED]) for rows in tables]
         yield merge_runs(named, key, drop_deleted=False).select([HASH, *key])
@@ -102,7 +103,7 @@ def rows_of(ledger: Ledger, live: Live, table: str, keys: pa.Table) -> pa.Table 
     runs = live.runs.get(table, ())
     if not runs:
         return None
-    opened = [ledger.cache.open(table, run) for run in reversed(runs)]
+    opened = [ledger.cache.open(table, run, checked=True) for run in reversed(runs)]
     key = [name for name in keys.column_names if name != HASH]
     matches = look_up(keys, key, opened)
     types = {field.name: field.type for run in reversed(opened) for field in run.table.schema}

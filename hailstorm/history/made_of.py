@@ -14,7 +14,6 @@ from hailstorm.columns import WINDOW_END, WINDOW_START
 from hailstorm.engine.stages.marks import Texts
 from hailstorm.history.one_record import Record
 from hailstorm.topology.step import (
-    Distinct,
     Fold,
     Join,
     Lookup,
@@ -95,7 +94,7 @@ def ask_of_keeper(topology: Topology, step: Step, ask: Ask) -> tuple[str, int, A
 
 def key_of(step: Step) -> tuple[str, ...]:
     """What rows are asked for by."""
-    return step.by if isinstance(step, Process | Distinct) else step.key
+    return step.state_key
 
 
 def of_given(topology: Topology, name: str, given: Given) -> Iterator[tuple[str, int, Ask]]:

@@ -9,9 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from hailstorm.clock.clock import Clock
+from hailstorm.ledger.arrays import integers
 from hailstorm.ledger.ledger import Ledger
 from hailstorm.ledger.packs import list_commits, ticks_name
+from hailstorm.ledger.sums import Reading, Sums, opened
 
 _NO_CLOCK = ("commit", "now", "watermark")
 
@@ -52,22 +56,25 @@ def cuts(ledger: Ledger, after: int, until: int) -> tuple[Cut, ...]:
     Empty unless all of them are known: a rerun that misses one would cut elsewhere.
     """
     found: dict[int, Cut] = {}
+    sums = ledger.history().sums
     for first, last in list_commits(ledger.store).ticks:
         if first <= until and last > after:
-            found |= {cut.commit: cut for cut in _read(ledger, first, last, after, until)}
+            name = ticks_name(first, last)
+            found |= {cut.commit: cut for cut in _read(ledger, name, sums.get(name), after, until)}
     wanted = range(after + 1, until + 1)
     return tuple(found[number] for number in wanted) if all(number in found for number in wanted) else ()
 
 
-def _read(ledger: Ledger, first: int, last: int, after: int, until: int) -> Iterator[Cut]:
-    import pyarrow.parquet as pq
-
-    within = [("commit", ">", after), ("commit", "<=", until)]
+def _read(ledger: Ledger, name: str, sums: Sums | None, after: int, until: int) -> Iterator[Cut]:
+    """`sums` is None when the file was written a moment ago: then its pages have checksums, and its footer has none."""
     try:
-        with ledger.store.open(ticks_name(first, last)) as source:
-            table = pq.read_table(source, filters=within)
+        with Reading(name), opened(ledger.store.open(name), name, sums) as file:
+            table = file.read()
     except FileNotFoundError:
         return  # merged, or too old, since it was listed
+    numbers = integers(table["commit"].combine_chunks())
+    begin, end = np.searchsorted(numbers, [after, until], side="right").tolist()
+    table = table.slice(begin, end - begin)
     clocks = [(name, *name.rpartition("/")[::2]) for name in table.column_names if name not in _NO_CLOCK]
     for row in table.to_pylist():
         offsets: dict[str, dict[int, int]] = {}

@@ -1,8 +1,9 @@
 """Verify: every file that a kept commit names is there and is what was written.
 
 Reads the whole ledger: commits and packs one after another (each has its checksum, and must follow from the one before
-it), then every file of state, outboxes and dead letters, byte by byte. Nothing is changed. What is made from the rest
-(`delta/`, `moments/`, `.cache/`), and what is only a courtesy (`lease.json`, `pins/`), is left out.
+it), then every file of state, outboxes and dead letters, byte by byte, and this machine's copies of runs, which ticks
+believe. Nothing is changed. What is made from the rest (`delta/`, `moments/`), and what is only a courtesy
+(`lease.json`, `pins/`), is left out.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ class Problem:
     file: str
     what: str
     affects: str
+    is_copy: bool = False  # in the cache: it can be deleted
 
 
 @dataclass
@@ -91,7 +93,16 @@ def verify(ledger: Ledger, tell: Callable[[int, int], None] = lambda done, of: N
         if what := _wrong_with(ledger, name, file):
             found.problems.append(Problem(name, what, file.affects))
         tell(done, len(named))
+    _copies(ledger, found)
     return found
+
+
+def _copies(ledger: Ledger, found: Verified) -> None:
+    """The cache: it can be deleted, but not believed, when it is damaged."""
+    for path, what in ledger.cache.damaged():
+        name = str(path.relative_to(ledger.cache.folder.parent))
+        affects = f"{path.parent.name}, where ticks have looked rows up in this copy"
+        found.problems.append(Problem(name, what, affects, is_copy=True))
 
 
 def _commits(ledger: Ledger, found: Verified, sealed: bool) -> dict[str, _Named]:

@@ -2,20 +2,19 @@
 
 It holds only what the ledger holds, so it may be deleted at any time, also while a topology runs: what is missing
 is copied again from the ledger. Tasks share it through the page cache; each worker process keeps its maps open.
+What a copy looks like, and how a damaged one is noticed: `copies.py`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import mmap
 import os
 import shutil
 import threading
 import time
-import uuid
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -28,6 +27,7 @@ import pyarrow as pa
 from hailstorm.columns import DELETED
 from hailstorm.ledger.arrays import distinct, flags, highest, integers
 from hailstorm.ledger.commit import Run
+from hailstorm.ledger.copies import CheckedCopy, read_copy, write_copy, wrong_with_copy
 from hailstorm.ledger.runs import Hashes, equal_keys, hashes_of, run_name
 from hailstorm.ledger.stores import cache_folder, open_store, remove_older_copies
 from hailstorm.ledger.stores.store import Store, read_table
@@ -152,14 +152,18 @@ class RunCache:
     def path(self, step: str, run_id: str) -> Path:
         return self.folder / "runs" / step / f"{run_id}.arrow"
 
-    def open(self, step: str, run: Run) -> OpenRun:
+    def open(self, step: str, run: Run, checked: bool = False) -> OpenRun:
+        """The run, for as long as it takes. `checked` is for those who make files of it, or who can wait: a copy is
+        compared with its checksums, once in a process. Ticks do not, because it would cost them what the state is."""
         known = self._name, step, run.id
+        path = self.path(step, run.id)
+        if checked:
+            self._check(known, path)
         with _opening:
             _used.add(known)
             if known in _open_runs:
                 _open_runs.move_to_end(known)
                 return _open_runs[known]
-        path = self.path(step, run.id)
         table = self._mapped(path)
         if table is None:
             # Deleted, torn, or another machine's: the ledger's Parquet file is the truth.
@@ -167,6 +171,25 @@ class RunCache:
             self.put(step, run.id, truth)
             table = self._mapped(path) or truth  # it may have been deleted again
         return self._kept(step, run, table)
+
+    def _check(self, known: tuple[str, str, str], path: Path) -> None:
+        """Delete a copy that is not what was written, and forget what this process has seen of it."""
+        with _opening:
+            if known in _checked:
+                return
+        if wrong_with_copy(path):
+            path.unlink(missing_ok=True)
+            with _opening:
+                _open_runs.pop(known, None)
+        with _opening:
+            _checked.add(known)
+
+    def damaged(self) -> Iterator[tuple[Path, str]]:
+        """The copies that are not what was written, and what is wrong with each. Reads all of them."""
+        if self._is_of_this_boot():  # others are believed by nobody
+            for path in sorted((self.folder / "runs").glob("*/*.arrow")):
+                if what := wrong_with_copy(path):
+                    yield path, what
 
     def keep(self, step: str, run: Run, table: pa.Table) -> None:
         """Have a run open that this process has just written, on the memory that it is in. For small ones: it is this
@@ -182,12 +205,13 @@ class RunCache:
                 _open_runs.popitem(last=False)
         return found
 
-    def copy_of(self, step: str, run: Run) -> OpenRun | None:
-        """The run, if there is a copy of it that can be trusted. For readers: nothing is written or kept open."""
+    def copy_of(self, step: str, run: Run) -> CheckedCopy | None:
+        """A copy of the run, if there is one that may be believed as far as it is checked. For readers: nothing is
+        written or kept open."""
         if not self._is_of_this_boot():
             return None
         try:
-            return OpenRun.of(_seen_in(self.path(step, run.id)))
+            return CheckedCopy.at(self.path(step, run.id))
         except (OSError, ValueError):  # there is none, or it is torn
             return None
 
@@ -195,7 +219,7 @@ class RunCache:
         """Copy a run's rows into the cache. Not synced: a copy that a crash tears is made again."""
         # Deleted while it is written: whoever needs the copy makes it.
         with contextlib.suppress(FileNotFoundError):
-            write_arrow(table, self.path(step, run_id))
+            write_copy(table, self.path(step, run_id))
 
     def let_go(self, live: Mapping[str, Iterable[Run]]) -> bool:
         """Close what this process has open of runs that are not live: only we keep their files from going. Whether
@@ -205,7 +229,8 @@ class RunCache:
             gone = [known for known in _open_runs if known[0] == self._name and known not in wanted]
             for known in gone:
                 del _open_runs[known]
-            _used.difference_update([known for known in _used if known[0] == self._name and known not in wanted])
+            for names in (_used, _checked):
+                names.difference_update([known for known in names if known[0] == self._name and known not in wanted])
         return bool(gone)
 
     def remove_all_but(self, live: dict[str, set[str]]) -> None:
@@ -267,8 +292,8 @@ class RunCache:
 
     def _mapped(self, path: Path) -> pa.Table | None:
         try:
-            return read_arrow(path)
-        except (OSError, pa.ArrowInvalid):
+            return read_copy(path)
+        except (OSError, ValueError):
             return None
 
 
@@ -288,31 +313,6 @@ def cache_of_this_machine(address: str, copies: str) -> Path:
     return folder
 
 
-def write_arrow(table: pa.Table, path: Path) -> None:
-    """One Arrow file with one batch, so that a reader gets each column as one piece of mapped memory."""
-    temporary = path.parent / f".{path.name}.{uuid.uuid4().hex[:8]}"
-    try:
-        sink = pa.OSFile(str(temporary), "wb")
-    except FileNotFoundError:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        sink = pa.OSFile(str(temporary), "wb")
-    with sink, pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table.combine_chunks())
-    temporary.rename(path)
-
-
-def read_arrow(path: Path) -> pa.Table:
-    with pa.memory_map(str(path)) as source:
-        return pa.ipc.open_file(source).read_all()
-
-
-def _seen_in(path: Path) -> pa.Table:
-    """As `read_arrow`, for those who look at a few rows: Arrow's own maps ask the system for all of the file."""
-    with path.open("rb") as file:
-        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    return pa.ipc.open_file(pa.BufferReader(pa.py_buffer(mapped))).read_all()
-
-
 _next_tidying: dict[str, float] = {}  # by cache
 _next_dropping: dict[str, float] = {}
 
@@ -320,3 +320,4 @@ _next_dropping: dict[str, float] = {}
 _opening = threading.Lock()  # branches of one pass open runs side by side
 _open_runs: OrderedDict[tuple[str, str, str], OpenRun] = OrderedDict()  # by cache, step and run
 _used: set[tuple[str, str, str]] = set()  # since the last look for copies that are not
+_checked: set[tuple[str, str, str]] = set()  # whose copies were compared with their checksums

@@ -169,11 +169,11 @@ def merged(
 ) -> list[Run] | None:
     """The new runs, of all hashes or of a range of them (both ends included). None when it was stopped half way."""
     if between is None:
-        opened = [cache.open(merge.step, run) for run in merge.runs]
+        opened = [cache.open(merge.step, run, checked=True) for run in merge.runs]
     else:
         low, high = between
         touched = [run for run in merge.runs if run.first <= high and run.last >= low]
-        opened = [_cut(cache.open(merge.step, run), low, high) for run in touched]
+        opened = [_cut(cache.open(merge.step, run, checked=True), low, high) for run in touched]
     added = []
     for pieces in hash_ranges(opened, merge.borders) if opened else ():
         if stopped():

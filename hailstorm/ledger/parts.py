@@ -13,16 +13,17 @@ import contextlib
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from hailstorm.columns import HASH
+from hailstorm.ledger.arrays import taken
 from hailstorm.ledger.cache import OpenRun, RunCache
 from hailstorm.ledger.commit import Run
-from hailstorm.ledger.lookup import all_members
+from hailstorm.ledger.copies import CheckedCopy, DamagedCopy
 from hailstorm.ledger.runs import Hashes, hashes_of, run_name
 from hailstorm.ledger.stores.store import Store, open_parquet
 from hailstorm.ledger.sums import Reading
@@ -64,7 +65,8 @@ def rows_of_hashes(cache: RunCache, step: str, run: Run, hashes: Hashes, columns
     # A copy in the cache is as good as the run, and a search in it costs a few pages.
     copy = cache.copy_of(step, run)
     if copy is not None:
-        return _members(copy, hashes, columns)
+        with contextlib.suppress(DamagedCopy):
+            return _members(OpenRun.of(copy.table), hashes, columns, copy)
     with _opened(cache, step, run) as (file, footer):
         found = [_shown(file.schema_arrow.empty_table(), columns)]
         for group in footer.groups(int(hashes[0]), int(hashes[-1])) if len(hashes) else ():
@@ -118,15 +120,30 @@ def _holds(file: pq.ParquetFile, group: int, hashes: Hashes) -> bool:
     return bool((held[np.minimum(places, len(held) - 1)] == hashes).any())
 
 
-def _members(run: OpenRun, hashes: Hashes, columns: Sequence[str]) -> pa.Table:
-    rows = replace(run, table=_shown(run.table, columns))
-    if len(hashes) > _FEW:
-        found = all_members(hashes, [rows])
-    else:
-        each = (hashes[place : place + 1] for place in range(len(hashes)))
-        found = [members for one in each for members in all_members(one, [_around(rows, int(one[0]))])]
+def _members(run: OpenRun, hashes: Hashes, columns: Sequence[str], copy: CheckedCopy | None = None) -> pa.Table:
+    """The rows of these hashes. Raises DamagedCopy when what it believed of the run's copy is not what was written."""
+    rows = _shown(run.table, columns)
+    first, end = _places(run.hashes, hashes)
+    if copy is not None:
+        # With the neighbours on both sides: they say that there are no more rows of the hash, or none at all.
+        copy.check_rows(HASH, np.maximum(first - 1, 0), np.minimum(end + 1, len(run.hashes)))
+        for name in set(rows.column_names).intersection(copy.table.column_names):
+            copy.check_rows(name, first, end)
+    counts = end - first
+    places = np.repeat(first - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
     # Not an empty slice of it: that would keep a copy mapped.
-    return pa.concat_tables([rows.table.schema.empty_table(), *found])
+    return taken(rows, places) if len(places) else rows.schema.empty_table()
+
+
+def _places(held: Hashes, hashes: Hashes) -> tuple[Hashes, Hashes]:
+    """Where the rows of each of these hashes begin and end."""
+    if len(hashes) > _FEW:
+        return np.searchsorted(held, hashes, side="left"), np.searchsorted(held, hashes, side="right")
+    found = np.zeros((2, len(hashes)), dtype=np.int64)
+    for place, hash_ in enumerate(hashes):
+        low, high = _around(held, int(hash_))
+        found[:, place] = [low + np.searchsorted(held[low:high], hash_, side=side) for side in ("left", "right")]
+    return found[0], found[1]
 
 
 def _shown(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
@@ -135,19 +152,23 @@ def _shown(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
     return rows.select([name for name in columns if name in there])
 
 
-def _around(run: OpenRun, hash_: int) -> OpenRun:
-    """A part of a run that has all its rows of a hash. Hashes are spread evenly, so it is known where about they must
-    be; a search that begins in the middle touches many more pages, of a copy that may not be in memory."""
-    count = len(run.hashes)
-    if not run.first <= hash_ <= run.last:
-        return replace(run, table=run.table.slice(0, 0), hashes=run.hashes[:0])
-    place = (hash_ - run.first) * (count - 1) // max(1, run.last - run.first)
+def _around(held: Hashes, hash_: int) -> tuple[int, int]:
+    """A stretch of the hashes of a run that has all its rows of one. Hashes are spread evenly, so it is known where
+    about they must be; a search that begins in the middle touches many more pages, of a copy that may not be in
+    memory."""
+    count = len(held)
+    first, last = (int(held[0]), int(held[-1])) if count else (1, 0)
+    if hash_ < first or not count:
+        return 0, 0
+    if hash_ > last:
+        return count, count
+    place = (hash_ - first) * (count - 1) // max(1, last - first)
     low, high, step = max(0, place - _NEAR), min(count, place + _NEAR), _NEAR
-    while low > 0 and run.hashes[low - 1] >= hash_:
+    while low > 0 and held[low - 1] >= hash_:
         low, step = max(0, low - step), 2 * step
-    while high < count and run.hashes[high] <= hash_:
+    while high < count and held[high] <= hash_:
         high, step = min(count, high + step), 2 * step
-    return replace(run, table=run.table.slice(low, high - low), hashes=run.hashes[low:high])
+    return low, high
 
 
 def _range(held: Hashes, first: int, last: int) -> slice:
@@ -173,12 +194,21 @@ def _whole(cache: RunCache, step: str, run: Run) -> OpenRun:
     known = _kept.get(cache.store, name, file)
     if isinstance(known, OpenRun):
         return known
-    rows = cache.copy_of(step, run)
+    rows = _copied(cache, step, run)
     if rows is None:
         with open_parquet(cache.store, name, run.sums, whole=True) as opened, Reading(name):
             rows = OpenRun.of(opened.read(use_threads=False).combine_chunks())
     _kept.put(cache.store, name, file, rows, rows.table.nbytes)
     return rows
+
+
+def _copied(cache: RunCache, step: str, run: Run) -> OpenRun | None:
+    copy = cache.copy_of(step, run)
+    with contextlib.suppress(DamagedCopy):
+        if copy is not None:
+            copy.check_all()
+            return OpenRun.of(copy.table)
+    return None
 
 
 def _identity(cache: RunCache, name: str) -> object:

@@ -112,14 +112,14 @@ class Vacuum:
 
     def _thin(self, listing: Listing, whole: bool) -> bool:
         """Let the commits of some packs go that retention does not keep, and merge packs that have become small."""
-        self._times = {pack: self._times.get(pack) or OpenPack(self._store, pack).times() for pack in listing.packs}
+        self._times = {pack: self._times.get(pack) or self._opened(pack).times() for pack in listing.packs}
         held = held_commits(self._store)
         for group in self._groups(listing.packs, held):
             before = sum(len(self._times[pack]) for pack in group)
             after = sum(self._kept(pack, held) for pack in group)
             worth = len(group) >= MERGE or before >= 2 * after
             if worth or (whole and (len(group) > 1 or before > after)):
-                opened = [OpenPack(self._store, pack) for pack in group]
+                opened = [self._opened(pack) for pack in group]
                 commits = [commit for pack in opened for commit in pack.commits()]
                 generation = max(pack.generation for pack in group) + 1
                 pack = Pack(group[0].first, group[-1].last, generation)
@@ -174,11 +174,15 @@ class Vacuum:
 
     def _write_history(self) -> None:
         listing = list_commits(self._store)
-        first = OpenPack(self._store, listing.packs[0]).times()[0][0]
+        first = self._opened(listing.packs[0]).times()[0][0]
         known = self._ledger.history().sums
         names = [*(pack.name for pack in listing.packs), *(ticks_name(*one) for one in listing.ticks)]
         sums = {name: known.get(name) or self._sums(name) for name in names}
         self._store.put(HISTORY, encode(History(packed=listing.packed, first=first, sums=sums)))
+
+    def _opened(self, pack: Pack) -> OpenPack:
+        """A pack that is what was written: what is made of it lasts longer than it."""
+        return OpenPack(self._store, pack, self._ledger.history().sums.get(pack.name))
 
     def _sums(self, name: str) -> Sums:
         data = self._store.get(name)
@@ -188,7 +192,7 @@ class Vacuum:
     def _live_at(self, number: int, listing: Listing) -> Live:
         """What is live at the end of the last pack."""
         if self._end is None or self._end.commit != number:
-            found = OpenPack(self._store, listing.packs[-1]).live_at(number) if listing.packs else Live()
+            found = self._opened(listing.packs[-1]).live_at(number) if listing.packs else Live()
             assert found is not None, "a pack keeps its last commit"
             self._end = found
         return self._end
@@ -226,9 +230,12 @@ class Vacuum:
             small = [one for one in ticks if one[1] - one[0] < size]
             if len(small) >= MERGE and size < LARGEST_TICKS:
                 merging = small[:MERGE]
-                table = merged_ticks((read_table(self._store, ticks_name(*one)) for one in merging), since)
+                sums = self._ledger.history().sums
+                names = [ticks_name(*one) for one in merging]
+                table = merged_ticks((read_table(self._store, name, sums=sums.get(name)) for name in names), since)
                 written = write_ticks(self._store, table)
-                self._delete({ticks_name(*one) for one in merging} - {written})
+                self._delete(set(names) - {written})
+                self._write_history()
                 return True
         return bool(gone)
 

@@ -122,7 +122,7 @@ def test_a_key_is_erased_from_everywhere_in_the_ledger(place: WordLedger, tmp_pa
     # It is as if it had never been: erasing it again finds nothing, and the ledger goes on.
     assert erase(Ledger(root), "counts", wanted()).files == 0
     again = WordLedger.__new__(WordLedger)
-    again.ledger, again.at = Ledger(root), place.at
+    again.ledger, again.at, again.ticks = Ledger(root), place.at, place.ticks
     again.tick({KEY: 1, "rain": 5})
     again.compact()
     state = {row["word"]: row["n"] for row in open_ledger(root).state("counts").arrow().to_pylist()}

@@ -89,7 +89,7 @@ def test_a_folder_that_vanishes_while_it_is_written_is_no_error(
     def vanish(table: pa.Table, path: Path) -> None:
         raise FileNotFoundError(path)
 
-    monkeypatch.setattr(module, "write_arrow", vanish)
+    monkeypatch.setattr(module, "write_copy", vanish)
     cache.put("counts", run.id, TABLE)
     assert cache.open("counts", run).table == TABLE
 

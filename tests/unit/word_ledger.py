@@ -24,6 +24,7 @@ class WordLedger:
     def __init__(self, root: str | Path) -> None:
         self.ledger = Ledger(root, create=True)
         self.at: dict[int, dict[str, int]] = {0: {}}  # the counts at every commit
+        self.ticks: dict[int, tuple[int, dict[str, dict[int, int]]]] = {}  # `now` and clock of every commit
 
     def tick(self, changes: dict[str, int | None]) -> None:
         """Set the counts of some words; None removes one."""
@@ -48,6 +49,8 @@ class WordLedger:
         ledger = self.ledger
         now = BEGIN + timedelta(seconds=ledger.head.commit)
         ledger.commit(next_commit(ledger.head, reason, ledger.epoch, now, **fields))
+        clock = {spout: {int(p): offset for p, offset in row.items()} for spout, row in ledger.head.clock.items()}
+        self.ticks[ledger.head.commit] = round(now.timestamp() * 1_000_000), clock
 
     def rows(self, changes: dict[str, int | None]) -> pa.Table:
         """The rows of a run."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from hailstorm.ledger.cache import read_arrow, write_arrow
+from hailstorm.ledger.copies import read_arrow, write_arrow
 from hailstorm.ledger.stores import is_folder, open_store
 
 

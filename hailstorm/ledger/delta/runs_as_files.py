@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pyroaring import BitMap64
 
 from hailstorm.columns import DELETED
-from hailstorm.ledger.cache import RunCache
+from hailstorm.ledger.cache import OpenRun, RunCache
 from hailstorm.ledger.commit import STAMPED_LENGTH, Run, StepShape
 from hailstorm.ledger.lookup import replaced_rows
 from hailstorm.ledger.runs import run_name, write_parquet
@@ -34,7 +34,7 @@ class RunsAsFiles:
 
     def columns(self, shape: StepShape, newest: Run) -> pa.Schema | None:
         """None while a value was added to the fold and no run has it yet: nobody knows its type here."""
-        schema = self.cache.open(self.step, newest).table.schema
+        schema = self._opened(newest).table.schema
         names = [*shape.key, *shape.values]
         return pa.schema([schema.field(name) for name in names]) if set(names) <= set(schema.names) else None
 
@@ -42,19 +42,19 @@ class RunsAsFiles:
         self, run: Run, shape: StepShape, newer: Iterable[Run], known: BitMap64 | None = None
     ) -> BitMap64:
         """The rows of a run that are not shown, and those whose keys these newer runs hold. `known` were so before."""
-        here = self.cache.open(self.step, run)
+        here = self._opened(run)
         found = BitMap64(_hidden_rows(here.table, shape)) if known is None else known.copy()
         for one in newer:
-            found |= BitMap64(replaced_rows(here, self.cache.open(self.step, one), shape.key))
+            found |= BitMap64(replaced_rows(here, self._opened(one), shape.key))
         return found
 
     def count(self, run: Run) -> int:
         """The rows of a run: fewer than it had, when some were erased since."""
-        return int(self.cache.open(self.step, run).table.num_rows)
+        return int(self._opened(run).table.num_rows)
 
     def placed(self, run: Run, columns: pa.Schema, already: Collection[str] = ()) -> tuple[str, int]:
         """Put the run into the folder of the table, unless it is `already` there. Its name there, and its size."""
-        table = self.cache.open(self.step, run).table
+        table = self._opened(run).table
         name, source = f"{run.id}.parquet", run_name(self.step, run.id)
         there = pa.schema([field for field in columns if field.name in table.schema.names])
         if there.types == [table.schema.field(name).type for name in there.names]:
@@ -83,3 +83,7 @@ def _hidden_rows(table: pa.Table, shape: StepShape) -> npt.NDArray[np.int64]:
     if shape.waits:
         hidden = pc.or_(hidden, pc.is_null(table.column(shape.waits)))
     return np.flatnonzero(hidden.to_numpy())
+
+    def _opened(self, run: Run) -> OpenRun:
+        """Published tables last, so they are not made of a copy that is damaged."""
+        return self.cache.open(self.step, run, checked=True)
