@@ -66,6 +66,10 @@ class RunsAsFiles:
         rows = table.select(there.names).cast(there)
         return name, self.store.write(f"{self.folder}/{name}", lambda sink: write_parquet(rows, sink))
 
+    def _opened(self, run: Run) -> OpenRun:
+        """Published tables last, so they are not made of a copy that is damaged."""
+        return self.cache.open(self.step, run, checked=True)
+
 
 def run_of(path: str) -> str:
     """The run that a data file is."""
@@ -83,7 +87,3 @@ def _hidden_rows(table: pa.Table, shape: StepShape) -> npt.NDArray[np.int64]:
     if shape.waits:
         hidden = pc.or_(hidden, pc.is_null(table.column(shape.waits)))
     return np.flatnonzero(hidden.to_numpy())
-
-    def _opened(self, run: Run) -> OpenRun:
-        """Published tables last, so they are not made of a copy that is damaged."""
-        return self.cache.open(self.step, run, checked=True)
