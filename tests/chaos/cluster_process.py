@@ -34,7 +34,7 @@ def main() -> None:
 
         tick()
         driver._negotiator._insists = False  # from here on it is as in a run: nobody waits for a worker
-        worker = driver._negotiator._resident()
+        worker = driver._negotiator._resident(wait=True)  # on a busy machine, the first may have been given up
         assert worker is not None
         daemon = parent(worker.process)
         for process in (parent(daemon), daemon, worker.process):  # all that an executor's machine takes with it
