@@ -22,7 +22,7 @@ from tests.generated.cases import Case, draw_case, effort
 
 # A quarter of all cases take as long as all others: of each hundred seeds the first ten that are small, and ten of any
 # size. The long form, and an hour of the generator, have all.
-FIRST, CASES, AT_ONCE, SMALL = 9_100_000, 200, 10, 120.0
+FIRST, CASES, AT_ONCE, SMALL = 9_100_000, 200, 10, 50.0
 # Seeds of small cases of all kinds of steps (every_kind.py).
 REWOUND = (212, 221, 642, 658)
 MADE_AGAIN = (

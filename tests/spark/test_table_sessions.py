@@ -15,7 +15,7 @@ import hailstorm as hs
 from hailstorm.ledger.cache import RunCache, cache_of_this_machine
 from hailstorm.ledger.runs import merge_runs
 from hailstorm.testing import Driver
-from tests.length import seeds
+from tests.length import only_long, seeds
 from tests.spark.longest import Longest
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -170,8 +170,15 @@ def played(driver: Driver, chance: random.Random, records: list[Record], oracle:
 WAYS = pytest.mark.parametrize("tasks", [0, 1, 2], ids=["resident", "prepared", "planned"])
 
 
-@WAYS
-@pytest.mark.parametrize("own", [False, True], ids=["native", "own"])
+def ways_and(name: str, usual: object, other: object) -> pytest.MarkDecorator:
+    """Each way to run with one of these, and in the long form with both."""
+    short = [(0, usual), (1, other), (2, usual)]
+    return pytest.mark.parametrize(
+        ("tasks", name), [*short, *(only_long(*one) for one in ((0, other), (1, usual), (2, other)))]
+    )
+
+
+@ways_and("own", True, False)
 @pytest.mark.parametrize("seed", seeds(1, 8))
 def test_sessions_are_those_of_the_rows_that_the_table_has(
     spark: SparkSession, tasks: int, own: bool, seed: int
@@ -195,8 +202,7 @@ def test_sessions_are_those_of_the_rows_that_the_table_has(
             )
 
 
-@WAYS
-@pytest.mark.parametrize("emit", ["updates", "final"])
+@ways_and("emit", "final", "updates")
 @pytest.mark.parametrize("seed", seeds(1, 8))
 def test_an_ended_session_keeps_the_rows_that_it_had(spark: SparkSession, tasks: int, emit: str, seed: int) -> None:
     chance = random.Random(f"ended {seed}")
@@ -215,8 +221,7 @@ def test_an_ended_session_keeps_the_rows_that_it_had(spark: SparkSession, tasks:
         assert {*oracle.frozen} - {*oracle.open()}, "some have ended"
 
 
-@WAYS
-@pytest.mark.parametrize("emit", ["updates", "final"])
+@ways_and("emit", "updates", "final")
 @pytest.mark.parametrize("seed", seeds(1, 8))
 def test_sessions_that_are_kept_for_a_short_time_leave_with_their_rows(
     spark: SparkSession, tasks: int, emit: str, seed: int
