@@ -32,7 +32,7 @@ from hailstorm.ledger.live import Live
 from hailstorm.ledger.reader import State
 from hailstorm.ledger.stores.store import read_table
 from hailstorm.topology.picture import html_table
-from hailstorm.topology.step import Fold, Spout
+from hailstorm.topology.stateful import Fold
 from hailstorm.topology.topology import Topology
 
 # Monoids whose values are estimates. Quantiles draw random numbers, and no bound holds for the values that they give.
@@ -302,7 +302,7 @@ class Audit:
         return found
 
     def _letters_that_differ(self, part: Topology, scratch: Ledger) -> tuple[str, ...]:
-        names = {step.name for step in part.steps if not isinstance(step, Spout)}
+        names = {step.name for step in part.steps if step.inputs}
         known = Counter({one: n for one, n in _letters(self.ledger, self.at).items() if one[0] in names})
         if self.base is not None:
             known -= _letters(self.ledger, self.base)

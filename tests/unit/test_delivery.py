@@ -30,7 +30,7 @@ from hailstorm.ledger.reader import open_ledger
 from hailstorm.sinks.call import Call, Row
 from hailstorm.sinks.sink import Cursor, Delivery, Parcel, Rejected, Sink
 from hailstorm.sinks.sqlite import Sqlite
-from hailstorm.topology import step
+from hailstorm.topology import ends
 from hailstorm.topology.schema import Column, Schema
 
 SCHEMA = Schema((Column("word", "string"), Column("n", "bigint")))
@@ -171,12 +171,12 @@ class Recorder:
         return {}
 
 
-def sink_step(sink: Sink, mode: str = "exactly-once", name: str = "board") -> step.Sink:
-    return step.Sink(name, Location("app.py", 3), ("words",), SCHEMA, sink=sink, delivery=mode)  # type: ignore[arg-type]
+def sink_step(sink: Sink, mode: str = "exactly-once", name: str = "board") -> ends.Sink:
+    return ends.Sink(name, Location("app.py", 3), ("words",), SCHEMA, sink=sink, delivery=mode)  # type: ignore[arg-type]
 
 
 @contextmanager
-def delivering(outbox: MemoryOutbox, *sinks: step.Sink) -> Iterator[Deliverer]:
+def delivering(outbox: MemoryOutbox, *sinks: ends.Sink) -> Iterator[Deliverer]:
     deliverer = Deliverer("trending", sinks, outbox)
     deliverer.start()
     try:
@@ -192,7 +192,7 @@ def eventually(holds: Callable[[], bool]) -> None:
         time.sleep(0.005)
 
 
-def run_once(outbox: MemoryOutbox, sink: step.Sink) -> SinkState:
+def run_once(outbox: MemoryOutbox, sink: ends.Sink) -> SinkState:
     """Until all is delivered or the sink has stopped: a process that lives until then."""
     with delivering(outbox, sink) as deliverer:
         deliverer.wait(10, outbox.newest())
@@ -474,7 +474,7 @@ def test_rows_that_do_not_fit_a_changed_type_stop_the_sink_with_a_reason() -> No
     assert "HS-SNK-010" in str(run_once(outbox, other).stopped)
 
 
-def table_step(sink: Sink) -> step.Sink:
+def table_step(sink: Sink) -> ends.Sink:
     return replace(sink_step(sink), is_table=True, key=("word",))
 
 

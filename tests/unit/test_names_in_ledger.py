@@ -29,9 +29,9 @@ from hailstorm.ledger.reader import State
 from hailstorm.ledger.renaming import moved, renamed_fields, under_names_of_now, with_former
 from hailstorm.ledger.runs import run_name
 from hailstorm.ledger.squashing import squashed
+from hailstorm.topology.ends import Sink
 from hailstorm.topology.fingerprint import fingerprint
 from hailstorm.topology.settings import Settings
-from hailstorm.topology.step import Sink
 from hailstorm.topology.table import Table
 from hailstorm.topology.topology import Topology
 from tests.unit.word_ledger import BEGIN, WordLedger
