@@ -24,7 +24,7 @@ from hailstorm.errors import LedgerError, suggestion
 from hailstorm.history.committed import committed_between, holes_of, without
 from hailstorm.history.comparing import PRESENCE, SKETCHES, Comparison, KeyRange, Tolerances, compare_states
 from hailstorm.history.cut import depends_on_cut
-from hailstorm.history.erase import erased_hashes, erased_records
+from hailstorm.history.erasures import erased_hashes, erased_records
 from hailstorm.history.rerun import Rerun, Tell, Tick, silent
 from hailstorm.history.scratch import scratch_ledger
 from hailstorm.ledger.ledger import Ledger

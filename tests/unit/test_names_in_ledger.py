@@ -17,7 +17,8 @@ from hailstorm.engine.delivery.outbox import LedgerOutbox
 from hailstorm.engine.delivery.renamed import hand_over
 from hailstorm.engine.ticks.renaming import renames
 from hailstorm.errors import LedgerError, RunError
-from hailstorm.history.erase import erase, erased_hashes
+from hailstorm.history.erase import erase
+from hailstorm.history.erasures import erased_hashes
 from hailstorm.history.opened import open_ledger
 from hailstorm.history.touched import touched_runs
 from hailstorm.history.verify import verify
