@@ -244,8 +244,11 @@ class Driver:
         for spout in topology.spouts:
             if spout.name not in self.logs:
                 self.logs[spout.name] = _log(self.root / "logs" / spout.name, spout).create(1)
+        return tapped(self._fed_by_test(topology), topology.givers)
+
+    def _fed_by_test(self, topology: Topology) -> Topology:
         fed = topology.with_sources(lambda spout: self.logs[spout.name])
-        return tapped(fed if self._deliver else fed.with_sinks(lambda step: Nowhere()), topology.givers)
+        return fed if self._deliver else fed.with_sinks(lambda step: Nowhere())
 
 
 def _in_utc(time: datetime) -> datetime:
