@@ -30,7 +30,7 @@ from hailstorm.clock.watermark import BEGINNING, due_until
 from hailstorm.clock.windows import Closing, Windows
 from hailstorm.columns import EVENT_TIME, HASH, KIND, PANE, TIME, WINDOW_END, WINDOW_START
 from hailstorm.engine.stages.bolt import RowBolt
-from hailstorm.engine.stages.chain import Shelf, Stage, Task, run_stages
+from hailstorm.engine.stages.chain import Stage, run_stages
 from hailstorm.engine.stages.deposit import RefuseNullKeys
 from hailstorm.engine.stages.event_times import EventTimes
 from hailstorm.engine.stages.fold import Cell, FoldShape, LookUp, WriteFold
@@ -42,6 +42,7 @@ from hailstorm.engine.stages.read import ReadLog
 from hailstorm.engine.stages.reduce import ReduceStates, take_whole
 from hailstorm.engine.stages.rows import ReadRows
 from hailstorm.engine.stages.sessions import AssignSessions, HashBy, JoinSessions
+from hailstorm.engine.stages.task import Shelf, Task
 from hailstorm.engine.stages.top import KeepTop
 from hailstorm.engine.stages.waiting import Waiting
 from hailstorm.engine.stages.windows import AssignWindows

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hailstorm.cli.doctor import require_java
 from hailstorm.cli.output import JsonOption, err, print_json_lines, print_rows, to_json
 from hailstorm.cli.run import AppArgument
-from hailstorm.cli.target import LedgerOption, find_ledger, load_app
-from hailstorm.cli.watching import watching, yield_to_runs
+from hailstorm.cli.target import LedgerOption, load_app
+from hailstorm.cli.watching import ready_to_look_back, watching
 
 if TYPE_CHECKING:
     from hailstorm.history.audit import Audited
@@ -47,10 +46,7 @@ def audit(
       hailstorm audit app.py --step counts --keys a..f
     """
     loaded = load_app(app)
-    if ledger is None:
-        find_ledger(app)  # that there is none is said before Spark starts
-    require_java()
-    yield_to_runs()
+    ready_to_look_back(app, ledger)
     from hailstorm.history import looking_back
 
     with watching() as tell:

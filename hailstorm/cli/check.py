@@ -49,7 +49,7 @@ def _check_bolts(app: App) -> None:
     """A column that no result of a bolt has would always be null: a run allows it, but nobody means it."""
     from hailstorm.topology import mistakes
     from hailstorm.topology.given import never_given
-    from hailstorm.topology.step import Bolt
+    from hailstorm.topology.stateless import Bolt
 
     for step in app.topology.steps:
         for column in never_given(step.function, step.schema) if isinstance(step, Bolt) else ():
@@ -59,7 +59,7 @@ def _check_bolts(app: App) -> None:
 def _check_laws(app: App) -> int:
     """How many monoids of the user's own there are. One that breaks a law raises LawError, with a counterexample."""
     from hailstorm.algebra.monoid import Monoid
-    from hailstorm.topology.step import Fold
+    from hailstorm.topology.stateful import Fold
 
     own = [
         (monoid, app.topology.step(fold.inputs[0]).schema)

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import shlex
 import sys
-import threading
-from collections.abc import Mapping
 from enum import StrEnum
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -143,46 +140,12 @@ def run_in_script(topology: Topology, **options: Any) -> Summary:
     return summary
 
 
-def run_watched(
-    topology: Topology,
-    display: ProgressDisplay,
-    *,
-    ledger: str | Path | None = None,
-    until: str = "never",
-    complete: bool = False,
-    every: str | None = None,
-    master: str | None = None,
-    conf: Mapping[str, str] | None = None,
-    overrides: Mapping[str, str] | None = None,
-    accept: tuple[str, ...] = (),
-    recompute: tuple[str, ...] = (),
-    backfill: tuple[str, ...] = (),
-    backfill_speed: float = 0.5,
-    on_data_loss: Literal["fail", "continue"] = "fail",
-    stop: threading.Event | None = None,
-    standby: bool = False,
-) -> Summary:
-    """Start Spark and run: what `run`, `demo` and `storm.run()` share."""
+def run_watched(topology: Topology, display: ProgressDisplay, **options: Any) -> Summary:
+    """Start Spark and run: what `run`, `demo` and `storm.run()` share. `options` are those of `_run` and
+    `run_topology`."""
     require_java()
     display.boards = [step.sink for step in topology.sinks if isinstance(step.sink, Board)]
-    return _run(
-        topology,
-        ledger=ledger,
-        until=until,
-        complete=complete,
-        every=every,
-        master=master,
-        conf=conf or {},
-        overrides=overrides or {},
-        accept=accept,
-        recompute=recompute,
-        backfill=backfill,
-        backfill_speed=backfill_speed,
-        on_data_loss=on_data_loss,
-        on_progress=display,
-        stop=stop,
-        standby=standby,
-    )
+    return _run(topology, on_progress=display, **options)
 
 
 def _run(

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from hailstorm.cli.doctor import require_java
 from hailstorm.cli.output import JsonOption, err, out, print_json_lines
 from hailstorm.cli.run import AppArgument
-from hailstorm.cli.target import LedgerOption, find_ledger, load_app
-from hailstorm.cli.watching import watching, yield_to_runs
+from hailstorm.cli.target import LedgerOption, load_app
+from hailstorm.cli.watching import ready_to_look_back, watching
 from hailstorm.errors import WordError
 
 if TYPE_CHECKING:
@@ -68,10 +67,7 @@ def trace(
     made = None if output is None else _output(output)
     topology = load_app(app).topology
     _refuse_no_step(topology, key, made)
-    if ledger is None:
-        find_ledger(app)  # that there is none is said before Spark starts
-    require_java()
-    yield_to_runs()
+    ready_to_look_back(app, ledger)
     from hailstorm.history import looking_back
 
     with watching() as tell:

@@ -7,7 +7,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+from hailstorm.cli.doctor import require_java
 from hailstorm.cli.output import err
+from hailstorm.cli.target import find_ledger
 
 _EVERY = 5.0  # seconds
 _NICE = 10
@@ -32,7 +34,11 @@ def watching() -> Iterator[Callable[[str], None]]:
     yield tell
 
 
-def yield_to_runs() -> None:
-    """This process, and Spark when it starts it, works beside a topology that comes first."""
+def ready_to_look_back(app: str, ledger: str | None) -> None:
+    """Before Spark starts: say that there is no ledger, or no Java. What comes then works beside a topology that comes
+    first: it has a low priority, and so has Spark when it starts it."""
+    if ledger is None:
+        find_ledger(app)
+    require_java()
     with suppress(OSError):
         os.nice(_NICE)

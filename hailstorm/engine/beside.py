@@ -31,9 +31,9 @@ from hailstorm.engine.ticks.merging import MergeInTasks
 from hailstorm.ledger.commit import JOINED, RESENT, DataFile
 from hailstorm.ledger.ledger import Ledger
 from hailstorm.ledger.runs import write_rows
+from hailstorm.topology.ends import Sink
 from hailstorm.topology.schema import Column, Schema
 from hailstorm.topology.settings import Settings
-from hailstorm.topology.step import Sink
 from hailstorm.topology.topology import Topology
 
 _DRAIN_SECONDS = 60.0

@@ -33,7 +33,7 @@ from hailstorm.ledger.commit import DataFile
 from hailstorm.ledger.ledger import Ledger
 from hailstorm.ledger.runs import write_rows
 from hailstorm.ledger.stores.store import read_table
-from hailstorm.topology.step import ArrowBolt, Bolt, Process, Sink, Spout
+from hailstorm.topology.ends import Sink
 from hailstorm.topology.topology import Topology
 
 _DRAIN_SECONDS = 60.0
@@ -106,7 +106,7 @@ class Retry:
         if found is None:
             gone = "the topology has no such step any more. Give it back its name, or discard them"
             return Counter({(step, gone): file.rows})
-        if isinstance(found, Spout | Bolt | ArrowBolt | Process):
+        if found.can_retry:
             return Counter()
         # No code of the user's runs in such a step: it refuses rows for what they are (a null key, or time).
         reasons = letters["reason"].to_pylist()

@@ -10,7 +10,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -33,7 +32,6 @@ from hailstorm.errors import RunError, TransientLogError, UsageError, suggestion
 from hailstorm.ledger.lease import Lease
 from hailstorm.ledger.ledger import Ledger, cannot_write
 from hailstorm.ledger.stores import is_folder
-from hailstorm.topology.step import Sink, Spout, Step
 from hailstorm.topology.topology import Topology
 
 
@@ -227,15 +225,9 @@ def _java_is_gone(log_file: Path) -> RunError:
 
 def resolved(topology: Topology) -> Topology:
     """The topology with relative paths of logs and sinks taken from the app file's folder."""
-
-    def place(step: Step) -> Step:
-        if isinstance(step, Spout):
-            return replace(step, source=step.source.resolve(topology.folder))
-        if isinstance(step, Sink):
-            return replace(step, sink=step.sink.resolve(topology.folder))
-        return step
-
-    return topology.with_steps(place)
+    folder = topology.folder
+    placed = topology.with_sources(lambda spout: spout.source.resolve(folder))
+    return placed.with_sinks(lambda step: step.sink.resolve(folder))
 
 
 def _target(until: str | None, clock: Clock | None, logs: Logs, head: Clock) -> Clock | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hailstorm.sinks.sink import Cursor, Delivery, Parcel
-from hailstorm.topology.step import Sink
+from hailstorm.topology.ends import Sink
 from hailstorm.topology.topology import Topology
 
 

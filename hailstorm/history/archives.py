@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -28,7 +27,7 @@ from hailstorm.ledger.live import Live
 from hailstorm.ledger.stores import is_folder, is_in_objects
 from hailstorm.spouts.archive import PARQUET, Archive, Archived, Piece, of_lines
 from hailstorm.spouts.archive_files import files_at, lines_of, open_file, stamp_of
-from hailstorm.topology.step import Spout, Step
+from hailstorm.topology.ends import Spout
 from hailstorm.topology.topology import Topology
 
 _LINES = (".jsonl", ".ndjson", ".json")
@@ -56,11 +55,7 @@ def with_archives(
         until = {p: min(offset, position.offset(spout.name, p) or 0) for p, offset in log.earliest().items()}
         opened[spout.name] = Archived(log, archive, until)
         _check(spout, opened[spout.name], position, on_data_loss)
-
-    def archived(one: Step) -> Step:
-        return replace(one, source=opened[one.name]) if isinstance(one, Spout) and one.name in opened else one
-
-    return topology.with_steps(archived)
+    return topology.with_sources(lambda spout: opened.get(spout.name, spout.source))
 
 
 def files_by_spout(words: tuple[str, ...], topology: Topology) -> dict[str, str]:

@@ -24,7 +24,7 @@ from hailstorm.errors import LedgerError, suggestion
 from hailstorm.history.committed import committed_between, holes_of, without
 from hailstorm.history.comparing import PRESENCE, SKETCHES, Comparison, KeyRange, Tolerances, compare_states
 from hailstorm.history.cut import depends_on_cut
-from hailstorm.history.erase import erased_hashes, erased_records
+from hailstorm.history.erasures import erased_hashes, erased_records
 from hailstorm.history.rerun import Rerun, Tell, Tick, silent
 from hailstorm.history.scratch import scratch_ledger
 from hailstorm.ledger.ledger import Ledger
@@ -32,7 +32,7 @@ from hailstorm.ledger.live import Live
 from hailstorm.ledger.reader import State
 from hailstorm.ledger.stores.store import read_table
 from hailstorm.topology.picture import html_table
-from hailstorm.topology.step import Fold, Spout
+from hailstorm.topology.stateful import Fold
 from hailstorm.topology.topology import Topology
 
 # Monoids whose values are estimates. Quantiles draw random numbers, and no bound holds for the values that they give.
@@ -302,7 +302,7 @@ class Audit:
         return found
 
     def _letters_that_differ(self, part: Topology, scratch: Ledger) -> tuple[str, ...]:
-        names = {step.name for step in part.steps if not isinstance(step, Spout)}
+        names = {step.name for step in part.steps if step.inputs}
         known = Counter({one: n for one, n in _letters(self.ledger, self.at).items() if one[0] in names})
         if self.base is not None:
             known -= _letters(self.ledger, self.base)

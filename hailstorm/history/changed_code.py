@@ -9,7 +9,6 @@ from __future__ import annotations
 from hailstorm.ledger.ledger import Ledger
 from hailstorm.ledger.live import Live
 from hailstorm.topology.fingerprint import fingerprint
-from hailstorm.topology.step import Sink
 from hailstorm.topology.topology import Topology
 
 
@@ -23,7 +22,7 @@ def changed_code(topology: Topology, part: Topology, ledger: Ledger, base: Live)
     changed = [
         step.name
         for step in part.steps
-        if not isinstance(step, Sink)
+        if step.gives_rows
         and before.get(step.name, before.get(names.get(step.name, ""))) not in (now[step.name], then[step.name])
     ]
     if not changed:

@@ -31,7 +31,7 @@ from hailstorm.ledger.restoring import changed_tables
 from hailstorm.ledger.runs import Positions, key_numbers, merge_runs, shaped, write_rows, write_run
 from hailstorm.ledger.stores import open_store
 from hailstorm.ledger.stores.store import read_table
-from hailstorm.topology.step import Sink
+from hailstorm.topology.ends import Sink
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ reads such a step depends on it as well.
 from __future__ import annotations
 
 from hailstorm.ledger.live import Live
-from hailstorm.topology.step import Lookup, Newest, Output, Sink, SourceTable, Step, WindowedFold
+from hailstorm.topology.step import Past, Step
 from hailstorm.topology.topology import Topology
 
 
@@ -27,19 +27,13 @@ def depends_on_cut(topology: Topology, live: Live) -> dict[str, str]:
 
 def _reason(topology: Topology, step: Step, live: Live) -> str:
     """What the step says of itself, and what depends on its place in the topology."""
-    came_late = live.late > 0
-    if isinstance(step, Sink):
-        return ""
-    if own := step.depends_on_cut(came_late):
+    past = Past(live.late > 0, _partitions(live, topology.timeless(step.name)))
+    if own := step.depends_on_cut(past):
         return own
-    if isinstance(step, Newest | SourceTable) and _partitions(live, topology.timeless(step.name)) > 1:
-        return "without event times the row that came last is the newest"
-    if isinstance(step, Output) and step.name.endswith(".late") and came_late:
-        return "which rows came late"
-    reads = [topology.step(name) for name in step.inputs[: 1 if isinstance(step, Lookup) else None]]
-    if any(one.is_table for one in reads) and (not step.is_table or isinstance(step, Newest)):
+    above = [topology.step(name) for name in step.made_of]
+    if any(one.is_table for one in above) and not step.is_table:
         return "it reads the changes of a table, of which each key has at most one per tick"
-    if came_late and any(isinstance(one, WindowedFold) for one in reads):
+    if past.came_late and any(one.misses_late for one in above):
         return "what came too late for a window is not in what was made of it"
     return ""
 

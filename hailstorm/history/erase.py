@@ -9,8 +9,7 @@ one would be seen again. Rows that have no key, such as those that a join of str
 any of their columns may name them.
 
 Crash-safe, because each file is replaced as a whole and by itself: a killed erasure has done a part, and doing it again
-does the rest. `erased/` keeps that it happened, with the hashes of the keys and not the keys themselves: audit
-leaves those keys out, and until an erasure is finished `verify` says so.
+does the rest. `erased/` keeps that it happened (erasures.py).
 
 The topology must not be running. What is outside of the ledger is only named (`Report.elsewhere`).
 """
@@ -36,8 +35,9 @@ from hailstorm.columns import HASH, NUMBER
 from hailstorm.engine.place import SCRATCH
 from hailstorm.errors import LedgerError
 from hailstorm.faults import fault
+from hailstorm.history.erasures import Erasure, Offsets, unfinished_erasures, with_offsets
 from hailstorm.history.scratch import SECOND_RUNS
-from hailstorm.ledger.commit import DataFile, Run, encode, unsealed
+from hailstorm.ledger.commit import DataFile, Run, encode
 from hailstorm.ledger.lease import Lease, turn
 from hailstorm.ledger.ledger import ERASED, Ledger, cannot_write
 from hailstorm.ledger.letters import REJECTED, ROW
@@ -47,27 +47,13 @@ from hailstorm.ledger.reader import State, no_such_step
 from hailstorm.ledger.renaming import MOMENTS
 from hailstorm.ledger.runs import parquet, parquet_without, run_name
 from hailstorm.ledger.stores import is_folder
-from hailstorm.ledger.stores.store import Store, read_table
+from hailstorm.ledger.stores.store import read_table
 from hailstorm.ledger.sums import Sums
 from hailstorm.spouts.log import Log
 from hailstorm.topology.picture import html_table
 
 if TYPE_CHECKING:
     from hailstorm.topology.topology import Topology
-
-Offsets = dict[str, dict[str, tuple[int, ...]]]  # spout -> partition
-
-
-class Erasure(msgspec.Struct, frozen=True, kw_only=True):
-    """`erased/<id>.json`: that keys of a step were erased, and up to which commit."""
-
-    step: str
-    columns: tuple[str, ...]
-    hashes: tuple[int, ...]  # of the erased keys, as `_hash` has them
-    commit: int
-    at: str
-    finished: bool = False
-    records: Offsets = {}  # that logs lose with the key
 
 
 @dataclass
@@ -236,7 +222,7 @@ def erase(
             for other, unfinished in unfinished_erasures(ledger.store):
                 if (unfinished.step, unfinished.columns) == (step, mark.columns) and other != name:
                     known |= set(unfinished.hashes)
-                    records = _with_offsets(records, unfinished.records)
+                    records = with_offsets(records, unfinished.records)
                     ledger.store.delete(other)
             done = msgspec.structs.replace(mark, finished=True, hashes=tuple(sorted(known)), records=records)
             ledger.store.put(name, encode(done))
@@ -284,42 +270,6 @@ def _remove_copies(ledger: Ledger, tables: Iterable[str]) -> None:
         ledger.store.delete_folder(SCRATCH)
     for folder in (*(f"runs/{table}" for table in tables), "history", SCRATCH):
         shutil.rmtree(ledger.cache.folder / folder, ignore_errors=True)
-
-
-def erasures(store: Store) -> Iterator[tuple[str, Erasure]]:
-    """Every erasure that was begun, by the name of its file."""
-    for name in (f"{ERASED}/{one}" for one in store.list(ERASED)):
-        data = store.get(name)
-        if data is not None:
-            yield name, unsealed(data, Erasure, name)
-
-
-def unfinished_erasures(store: Store) -> list[tuple[str, Erasure]]:
-    return [(name, one) for name, one in erasures(store) if not one.finished]
-
-
-def erased_hashes(store: Store, names: Container[str]) -> set[int]:
-    """The hashes of keys of a step that were erased: what a recomputation has and the state has not. `names` are all
-    that the step has had."""
-    return {hash_ for _, one in erasures(store) if one.step in names for hash_ in one.hashes}
-
-
-def _with_offsets(one: Offsets, other: Offsets) -> Offsets:
-    found: dict[str, dict[str, set[int]]] = {}
-    for offsets in (one, other):
-        for spout, row in offsets.items():
-            for partition, some in row.items():
-                found.setdefault(spout, {}).setdefault(partition, set()).update(some)
-    return {spout: {p: tuple(sorted(some)) for p, some in row.items()} for spout, row in found.items()}
-
-
-def erased_records(store: Store) -> dict[str, int]:
-    """By spout: how many records its log has lost by erasing."""
-    found: dict[str, int] = {}
-    for _, one in erasures(store):
-        for spout, row in one.records.items():
-            found[spout] = found.get(spout, 0) + sum(map(len, row.values()))
-    return found
 
 
 def _names_of(head: Live, step: str) -> set[str]:

@@ -9,26 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeGuard
 
 from hailstorm.columns import WINDOW_END, WINDOW_START
 from hailstorm.engine.stages.marks import Texts
 from hailstorm.history.one_record import Record
-from hailstorm.topology.step import (
-    Fold,
-    Join,
-    Lookup,
-    Newest,
-    Output,
-    Process,
-    Select,
-    Step,
-    TableJoin,
-    Top,
-    TwoSided,
-    Where,
-    WindowedFold,
-)
+from hailstorm.topology.stateful import Newest, WindowedFold
+from hailstorm.topology.stateless import Output
+from hailstorm.topology.step import Step
 from hailstorm.topology.topology import Topology
+from hailstorm.topology.two_sided import Join, Lookup, TableJoin, TwoSided
 
 NULL = repr(None)
 EVER = 1 << 62  # a tick after all ticks
@@ -80,7 +70,7 @@ class Given:
 
 def keeper_of(topology: Topology, step: Step) -> Step:
     """The step whose keys a table's rows have: a top, and what is left of a table, have those of their table."""
-    while isinstance(step, Top | Where | Select) and topology.step(step.inputs[0]).is_table:
+    while step.is_table and step.has_keys_of_input:
         step = topology.step(step.inputs[0])
     return step
 
@@ -106,7 +96,7 @@ def of_given(topology: Topology, name: str, given: Given) -> Iterator[tuple[str,
     late = isinstance(step, Output)
     if late:
         step = topology.step(step.inputs[0])
-    if isinstance(step, Process) or (step.is_table and not late):
+    if step.found_by_key and not (late and step.is_table):
         yield ask_of_keeper(topology, step, Ask.of(row, given.tick))
     elif isinstance(step, Join):
         yield from ((step.name, place, ask) for place, ask in _of_pair(topology, step, given, late))
@@ -169,22 +159,21 @@ def of_key(topology: Topology, step: Step, ask: Ask) -> Iterator[tuple[int, Ask]
         yield from ((place, ask if by_time else replace(ask, last=None)) for place in range(len(step.inputs)))
 
 
+def joins_foreign(step: Step) -> TypeGuard[TableJoin]:
+    """Whether only the rows that it gave say by what it found those of its right."""
+    return isinstance(step, TableJoin) and step.foreign
+
+
 def is_witnessed(topology: Topology, step: Step, place: int) -> bool:
     """Whether the rows of an input must be seen: those of tables that joins, tops and look-ups read have a key."""
-    table = topology.step(step.inputs[place]).is_table
-    return not table or isinstance(step, Fold | Process | Newest) or not is_stateful(step)
+    return not (step.asks_tables and topology.step(step.inputs[place]).is_table)
 
 
 def reaches_back(topology: Topology, name: str) -> bool:
     """Whether a row that a step gave may be made of records that were read in earlier ticks, and shows no change of a
     key in its own: it has waited, or met what was there before."""
-    steps = [step for step in topology.only([name]).steps if is_stateful(step)]
-    return any(step.holds or isinstance(step, TwoSided) or not step.is_table for step in steps)
-
-
-def is_stateful(step: Step) -> bool:
-    """Whether its rows depend on what came in earlier ticks."""
-    return step.keeps_state or isinstance(step, Process)
+    steps = [step for step in topology.only([name]).steps if step.keeps_state]
+    return any(step.holds or len(step.inputs) > 1 or not step.is_table for step in steps)
 
 
 def _number(text: str | None) -> int | None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import reduce
 from typing import Any
@@ -33,7 +33,7 @@ from hailstorm.engine.ticks.logs import Logs
 from hailstorm.errors import LedgerError, WordError
 from hailstorm.history import made_of
 from hailstorm.history.committed import committed_between
-from hailstorm.history.made_of import Ask, Given, is_stateful, keeper_of
+from hailstorm.history.made_of import Ask, Given, keeper_of
 from hailstorm.history.one_record import Record
 from hailstorm.history.rerun import Tell, silent
 from hailstorm.history.witnesses import OWN, Seen, Witnesses, seen_in, witness, witnessed
@@ -43,7 +43,8 @@ from hailstorm.ledger.reader import State
 from hailstorm.ledger.stores import open_store
 from hailstorm.ledger.stores.store import read_table
 from hailstorm.topology.schema import Schema
-from hailstorm.topology.step import ArrowBolt, Sink, SourceTable, Spout, Step, TableJoin
+from hailstorm.topology.stateless import ArrowBolt
+from hailstorm.topology.step import Step
 from hailstorm.topology.topology import Topology
 
 _ORIGINS = "trace-origins"  # the step that is put below what the row's step reads
@@ -107,8 +108,8 @@ class Makers:
         """The records whose rows reached a step with this key. Of windows, `window_start` and `window_end` may be in
         it. Values may be text, as a person types them."""
         keyed, wanted = wanted_rows(self.topology, self.ledger, self.until, step, key)
-        if isinstance(keyed, SourceTable):
-            return _sorted(self._rows_with(self._read_as_records(keyed), keyed, keyed.name, wanted))
+        if not keyed.inputs:
+            return _sorted(self._rows_with(self._records_of(keyed.name), keyed, keyed.name, wanted))
         if not self._has_state_above(keyed):
             return _sorted(
                 one for name in keyed.inputs for one in self._rows_with(self._above(name), keyed, name, wanted)
@@ -151,7 +152,7 @@ class Makers:
             return walk.of({(sink, 0): {Ask.of(row_texts(found, public)[0], since=last)}})
 
     def _has_state_above(self, step: Step) -> bool:
-        return any(is_stateful(one) for one in self.topology.only(step.inputs).steps)
+        return any(one.keeps_state for one in self.topology.only(step.inputs).steps)
 
     def _above(self, source: str) -> Topology:
         return self.topology.only([source]).with_steps(lambda step: step)
@@ -167,10 +168,9 @@ class Makers:
         types = State(self.ledger, self.until, step.name).key_types() if step.name in self.until.steps else {}
         return {name: _text(name, value, types.get(name)) for name, value in key.items()}
 
-    def _read_as_records(self, table: SourceTable) -> Topology:
-        """A table of a log without its state: a spout of all its records, also of those that remove their key."""
-        values = {one.name: getattr(table, one.name) for one in fields(Spout)}
-        return self.topology.only([table.name]).with_steps(lambda _: Spout(**values))
+    def _records_of(self, table: str) -> Topology:
+        """A table of a log without its state."""
+        return self.topology.only([table]).of_records()
 
     def _rows_with(self, above: Topology, step: Step, source: str, wanted: Origins) -> set[Record]:
         """Run the interval up to `source`, and see which rows of it are wanted."""
@@ -194,9 +194,9 @@ class Makers:
             if row["offset"] is not None
         }
 
-    def _records_seen(self, table: SourceTable) -> Iterator[Seen]:
+    def _records_seen(self, table: Step) -> Iterator[Seen]:
         """The records of a table of a log, as it reads them."""
-        above = self._read_as_records(table)
+        above = self._records_of(table.name)
         above.add(witness(table, replace(table, is_table=False), _ORIGINS))  # they are no changes
         for found in self._tapped(above):
             yield from seen_in(found, 0)
@@ -232,7 +232,7 @@ class Walk:
 
     topology: Topology
     witnesses: Witnesses
-    records_of: Callable[[SourceTable], Iterable[Seen]]
+    records_of: Callable[[Step], Iterable[Seen]]  # of a table of a log
 
     def of_key(self, step: str, key: Mapping[str, str]) -> tuple[Record, ...]:
         """Who made this key of a step, which may be a part of its key."""
@@ -243,7 +243,7 @@ class Walk:
         found: set[Record] = set()
         for step in reversed(self.topology.steps):
             for ask in asks.pop((step.name, OWN), ()):
-                if isinstance(step, SourceTable):
+                if not step.inputs:
                     asks.setdefault((step.name, 0), set()).add(ask)
                     continue
                 for place, above in self._of_key(step, ask):
@@ -255,7 +255,7 @@ class Walk:
 
     def _of_key(self, step: Step, ask: Ask) -> Iterator[tuple[int, Ask]]:
         yield from made_of.of_key(self.topology, step, ask)
-        if isinstance(step, TableJoin) and step.foreign:
+        if made_of.joins_foreign(step):
             for seen in self._matching(step, OWN, {ask}):
                 for row in (seen.row, {**seen.row, **(seen.old or {})}):
                     yield 1, Ask.of(dict(made_of.right_key(step, row)), seen.tick)
@@ -270,7 +270,7 @@ class Walk:
 
     def _follow(self, asks: _Asks, step: Step, place: int, seen: Seen, found: set[Record]) -> None:
         """From a row that reached a step to what it was made of."""
-        source = None if isinstance(step, SourceTable) else self.topology.step(step.inputs[place])
+        source = self.topology.step(step.inputs[place]) if step.inputs else None
         if source is not None and source.is_table:
             name, own, ask = made_of.ask_of_keeper(self.topology, source, Ask.of(seen.row, seen.tick))
             asks.setdefault((name, own), set()).add(ask)
@@ -300,15 +300,15 @@ class Walk:
                 yield seen
 
     def _seen(self, step: Step, place: int) -> Iterable[Seen]:
-        if not isinstance(step, SourceTable):
+        if step.inputs:
             return self.witnesses.seen(step.name, place)
         records = self.records_of(step)
         return (replace(one, tick=self.witnesses.tick_of(one.record)) for one in records if one.record is not None)
 
 
-def sink_called(topology: Topology, name: str) -> Sink:
+def sink_called(topology: Topology, name: str) -> Step:
     step = topology.step(name)
-    if not isinstance(step, Sink):
+    if step.gives_rows:
         raise LedgerError(85, f"'{name}' is no sink", hint="Write SINK/COMMIT/ROW: board/42/0")
     return step
 
@@ -327,7 +327,7 @@ def wanted_rows(
                 f"'{name}' is no key column of '{keyed.name}'",
                 hint=f"It is kept by {', '.join(by) or 'nothing'}.",
             )
-    if isinstance(keyed, Spout) and not keyed.is_table:
+    if not keyed.inputs and not keyed.is_table:
         hint = "Ask what became of one of its records: trace APP SPOUT/PARTITION@OFFSET"
         raise LedgerError(84, f"'{keyed.name}' is a spout, and has no keys", hint=hint)
     types = State(ledger, until, keyed.name).key_types() if keyed.name in until.steps else {}

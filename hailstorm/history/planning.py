@@ -26,7 +26,6 @@ from hailstorm.ledger.renaming import under_names_of_now
 from hailstorm.ledger.stores import open_store
 from hailstorm.topology.fingerprint import declared_parts
 from hailstorm.topology.picture import html_table
-from hailstorm.topology.step import Sink
 from hailstorm.topology.topology import Topology
 
 Change = Literal["unchanged", "renamed", "added", "removed", "changed", "returned"]
@@ -140,7 +139,7 @@ class _Planning:
                 remark = "; ".join(part for part in (was, remark) if part)
                 yield StepChange(*about, change, parts, remark, rows, needs_word=needs, choices=choices)
             elif was:
-                goes_on = ": what it has, and how far it was delivered" if isinstance(step, Sink) else ": its state"
+                goes_on = ": its state" if step.gives_rows else ": what it has, and how far it was delivered"
                 yield StepChange(*about, "renamed", remark=f"{was}{goes_on} goes on under the new name", rows=rows)
             else:
                 yield StepChange(*about, "unchanged", rows=rows)
@@ -153,7 +152,7 @@ class _Planning:
             yield StepChange(name, kind, "", "removed", remark=kept if rows else "", rows=rows, bytes=size)
 
     def _of_added(self, name: str) -> str:
-        if isinstance(self.topology.step(name), Sink):
+        if not self.topology.step(name).gives_rows:
             return "a sink of a table gets the whole table first; one of a stream starts from now"
         return self.found.beginning(name) if name in self.plan.stateful else ""
 
@@ -165,7 +164,7 @@ class _Planning:
             return True, f"another type or monoid than its state: {found.retyped[name]}"
         if name in found.lacking:
             return True, f"its state has fields that its class has not: {', '.join(found.lacking[name])}"
-        if self.topology.step(name).keeps_state:
+        if self.topology.step(name).needs_word:
             return True, "was away, and has old state" if name in found.returned else ""
         if below := found.below.get(name):
             return False, f"what {_names(below)} made with the old code stays; from now on it is the new"

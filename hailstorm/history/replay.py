@@ -36,7 +36,6 @@ from hailstorm.ledger.runs import merge_runs, run_name
 from hailstorm.ledger.stores import open_store
 from hailstorm.ledger.stores.store import Store, read_table
 from hailstorm.topology.picture import html_table
-from hailstorm.topology.step import Sink
 from hailstorm.topology.topology import Topology
 
 _GONE = "deleted"  # what `_deleted` is called while rows are compared
@@ -132,7 +131,7 @@ class Replay:
         kept as one is that of the last."""
         found: list[Unlike] = []
         for step in self.topology.steps:
-            if isinstance(step, Sink):
+            if not step.gives_rows:
                 found += self._of_outbox(one.commit, step.name, outcomes, scratch.store)
             elif step.name in scratch.head.steps:
                 found += self._of_state(one, step.name, outcomes, scratch)
@@ -182,7 +181,7 @@ class Replay:
     def _culprit(self, one: Committed, before: Live, scratch: Ledger, rerun: Rerun) -> Unlike | None:
         """The first step that gives other rows when the same tick is run twice; None when none does."""
         (tick,) = one.ticks
-        names = [step.name for step in self.topology.steps if not isinstance(step, Sink)]
+        names = list(self.topology.givers)
         plan = compile_topology(self.spark, rerun.logs.used_by(tapped(self.topology.only(names), names)), 1)
         first, second = (self._tapped_rows(plan, tick, before, scratch, rerun, names) for _ in range(2))
         for name in names:

@@ -40,9 +40,9 @@ from hailstorm.ledger.live import Live
 from hailstorm.ledger.renaming import Names, moved, under_names_of_now
 from hailstorm.ledger.restoring import restored
 from hailstorm.spouts.source import holes
+from hailstorm.topology.ends import Sink
 from hailstorm.topology.fingerprint import fingerprint
 from hailstorm.topology.picture import html_table
-from hailstorm.topology.step import Sink
 from hailstorm.topology.topology import Topology
 
 Append = Literal["refuse", "keep"]

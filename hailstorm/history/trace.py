@@ -41,7 +41,6 @@ from hailstorm.ledger.reader import State
 from hailstorm.ledger.stores import open_store
 from hailstorm.ledger.stores.store import Store, read_table
 from hailstorm.topology.picture import html_table
-from hailstorm.topology.step import Sink
 from hailstorm.topology.topology import Topology
 
 Row = dict[str, Any]
@@ -112,9 +111,10 @@ class Tracer:
     def trace(self, record: Record) -> Trace:
         self._refuse_unknown(record)
         with self._before(record) as before:
-            names = [step.name for step in self.topology.steps if not isinstance(step, Sink)]
             shown = self._shown(before.live)
-            taps = tuple(name for name in names if name not in shown or self.topology.step(name).kind == "process")
+            taps = tuple(
+                name for name in self.topology.givers if name not in shown or not self.topology.step(name).is_table
+            )
             position = before.live.position()
             start, end = (record.on(position, more) for more in (0, 1))
             with nowhere(before.ledger) as place:
@@ -152,9 +152,8 @@ class Tracer:
                 raw = row["raw"].decode(errors="backslashreplace") if row["raw"] is not None else None
                 letters.setdefault(row["step"], []).append({"reason": row["reason"], "raw": raw})
         for step in self.topology.steps:
-            files = outcome.outbox.get(step.name, ()) if isinstance(step, Sink) else outcome.taps.get(step.name, ())
-            what = "output" if isinstance(step, Sink) else "tuple"
-            for file in files:
+            what, given = ("tuple", outcome.taps) if step.gives_rows else ("output", outcome.outbox)
+            for file in given.get(step.name, ()):
                 yield from (Event(step.name, what, row) for row in read_table(store, file.path).to_pylist())
             if step.name in shown:
                 state = State(before.ledger, before.live, step.name)
@@ -219,7 +218,7 @@ class Tracer:
     @contextlib.contextmanager
     def _rerun_to(self, record: Record, base: Live, one: Committed) -> Iterator[_Before]:
         """Of commits that are kept as one: those before the tick that read the record are run again."""
-        states = self.topology.only(step.name for step in self.topology.steps if not isinstance(step, Sink))
+        states = self.topology.only(self.topology.givers)
         with scratch_ledger(self.ledger, base) as scratch:
             rerun = Rerun(self.spark, states, scratch, Logs(states, self.ledger.newest()))
             for tick in one.ticks:

@@ -16,7 +16,7 @@ from typing import TypeVar
 import msgspec
 
 from hailstorm.errors import LedgerError
-from hailstorm.history.erase import unfinished_erasures
+from hailstorm.history.erasures import unfinished_erasures
 from hailstorm.ledger.commit import Commit, Run, commit_name, decode
 from hailstorm.ledger.ledger import ERASED, Description, Ledger
 from hailstorm.ledger.letters import REJECTED

@@ -19,7 +19,7 @@ from hailstorm.engine.stages.marks import WITNESSED, Mark, Texts, Witness, mark_
 from hailstorm.engine.taps import tapped
 from hailstorm.engine.ticks.logs import Logs
 from hailstorm.history.committed import committed_between
-from hailstorm.history.made_of import is_stateful, is_witnessed
+from hailstorm.history.made_of import is_witnessed, joins_foreign
 from hailstorm.history.one_record import Record
 from hailstorm.history.rerun import Rerun, Tell, Tick, silent
 from hailstorm.history.scratch import scratch_ledger
@@ -27,7 +27,8 @@ from hailstorm.ledger.ledger import Ledger
 from hailstorm.ledger.live import Live
 from hailstorm.ledger.stores.store import Store, read_table
 from hailstorm.topology.schema import Schema
-from hailstorm.topology.step import ArrowBolt, Step, TableJoin
+from hailstorm.topology.stateless import ArrowBolt
+from hailstorm.topology.step import Step
 from hailstorm.topology.topology import Topology
 
 OWN = -1  # the place of what a step gives itself, beside those of its inputs
@@ -127,25 +128,19 @@ def witnessed(
 def _with_witnesses(topology: Topology, at: tuple[str, ...]) -> tuple[Topology, dict[str, _Place]]:
     """The part of a topology that these steps read, with witnesses; and at which place each of them stands."""
     read = (name for step in at for name in topology.step(step).inputs)
-    part = topology.only([*read, *(step for step in at if _is_seen(topology, step))])
-    steps = dict.fromkeys([*(step.name for step in part.steps if is_stateful(step)), *at])
+    part = topology.only([*read, *(step for step in at if joins_foreign(topology.step(step)))])
+    steps = dict.fromkeys([*(step.name for step in part.steps if step.keeps_state), *at])
     stands = [
         (name, place)
         for name in steps
         for place in (*range(len(topology.step(name).inputs)), OWN)
-        if (_is_seen(topology, name) if place == OWN else is_witnessed(topology, topology.step(name), place))
+        if (joins_foreign(topology.step(name)) if place == OWN else is_witnessed(topology, topology.step(name), place))
     ]
     places = {f"witness-{number}": stand for number, stand in enumerate(stands)}
     for bolt, (name, place) in places.items():
         step = topology.step(name)
         part.add(witness(step, step if place == OWN else topology.step(step.inputs[place]), bolt))
     return part, places
-
-
-def _is_seen(topology: Topology, name: str) -> bool:
-    """Whether what a step gives must be seen: the rows of a view say by what it found those of its right."""
-    step = topology.step(name)
-    return isinstance(step, TableJoin) and step.foreign
 
 
 @dataclass(frozen=True)

@@ -23,40 +23,10 @@ from hailstorm.ledger.runs import run_name
 
 _Value = TypeVar("_Value")
 
-# How the fields of a squashed commit come from those of the single ones. A test knows that each is in one of these.
+# How the fields of a squashed commit come from those of the single ones. All others are those of the last one, or have
+# a rule of their own; a test knows each.
 SUMMED = ("rows", "ms", "late", "errors")
 NEWEST_KNOWN = ("steps", "fingerprints", "declared", "sinks", "rosters", "rewound")  # None: as before
-OF_THE_LAST = (
-    "format",
-    "commit",
-    "epoch",
-    "nonce",
-    "at",
-    "now",
-    "end",
-    "watermark",
-    "watermarks",
-    "event_times",
-    "reached",
-    "recent",
-)
-OWN_RULE = (
-    "first",
-    "reason",
-    "start",
-    "state",
-    "outbox",
-    "outboxes",
-    "whole",
-    "wholes",
-    "dead_letters",
-    "retried",
-    "discarded",
-    "retried_rejects",
-    "coverage",
-    "holes",
-    "timings",
-)
 
 
 @dataclass(frozen=True)

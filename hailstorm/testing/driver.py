@@ -40,8 +40,8 @@ from hailstorm.ledger.stores.store import read_table
 from hailstorm.spouts.decode.kafka_columns import in_value
 from hailstorm.spouts.log import Log
 from hailstorm.testing.surrounded import SurroundedLog
+from hailstorm.topology.ends import Spout
 from hailstorm.topology.settings import Settings
-from hailstorm.topology.step import Sink, Spout, Step
 from hailstorm.topology.topology import Topology
 
 
@@ -183,7 +183,7 @@ class Driver:
     def rows(self, step: str) -> list[dict[str, Any]]:
         """Everything that flowed out of a step, or into a sink, so far. Of tables: changes, with `_kind`. After an edit
         of the topology, rows from before it have the columns of then."""
-        sink = step if isinstance(self.topology.step(step), Sink) else tap_of(step)
+        sink = tap_of(step) if self.topology.step(step).gives_rows else step
         return [
             row
             for commit in open_ledger(self.ledger.root).commits()
@@ -241,16 +241,14 @@ class Driver:
 
     def _surrounded(self, topology: Topology) -> Topology:
         """The topology with logs of the driver's own, and everything captured."""
-        for step in topology.steps:
-            if isinstance(step, Spout) and step.name not in self.logs:
-                self.logs[step.name] = _log(self.root / "logs" / step.name, step).create(1)
-        streams = [step.name for step in topology.steps if not isinstance(step, Sink)]
-        return tapped(topology.with_steps(self._fed_by_test), streams)
+        for spout in topology.spouts:
+            if spout.name not in self.logs:
+                self.logs[spout.name] = _log(self.root / "logs" / spout.name, spout).create(1)
+        return tapped(self._fed_by_test(topology), topology.givers)
 
-    def _fed_by_test(self, step: Step) -> Step:
-        if isinstance(step, Spout):
-            return replace(step, source=self.logs[step.name])
-        return replace(step, sink=Nowhere()) if isinstance(step, Sink) and not self._deliver else step
+    def _fed_by_test(self, topology: Topology) -> Topology:
+        fed = topology.with_sources(lambda spout: self.logs[spout.name])
+        return fed if self._deliver else fed.with_sinks(lambda step: Nowhere())
 
 
 def _in_utc(time: datetime) -> datetime:

@@ -11,9 +11,10 @@ from typing import Any, TypeVar, get_args
 
 from hailstorm.errors import Location
 from hailstorm.topology import mistakes
+from hailstorm.topology.ends import DeliveryMode
 from hailstorm.topology.groupings import Grouping
 from hailstorm.topology.schema import Schema
-from hailstorm.topology.step import DeliveryMode, OnError, Step
+from hailstorm.topology.step import OnError, Step
 
 T = TypeVar("T")
 

@@ -19,19 +19,16 @@ from hailstorm.algebra.monoid import AnyMonoid
 from hailstorm.topology.groupings import Grouping
 from hailstorm.topology.schema import Schema
 from hailstorm.topology.sql_text import with_tables
-from hailstorm.topology.step import Sink, Spout, Sql, Step
+from hailstorm.topology.stateless import Sql
+from hailstorm.topology.step import Step
 from hailstorm.topology.times import folds_times
 
 if TYPE_CHECKING:
     from hailstorm.topology.topology import Topology
 
-# Where it stands, and what its input looks like, is no part of what it does. Its kind is its class, added by hand.
-_LEFT_OUT = {"at", "name", "renamed_from", "source_schema"}
 # What steps could not say before: one that does not say it is the step that it was.
 _ADDED_LATER = {"ttl_us", "per", "event_time"}
 _LONGEST_PART = 160  # characters of a part that a commit holds as they are
-# How often, where and how fast results are delivered does not change what they are.
-_LEFT_OUT_OF_SINKS = {"schema", "key", "is_table"}
 
 
 def fingerprint(topology: Topology, formerly: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -66,13 +63,11 @@ def step_identity(step: Step, folder: Path) -> dict[str, Any]:
     Paths below `folder`, the app file's, count from there: a project may be moved, and the engine may have resolved
     its paths already.
     """
-    left_out = _LEFT_OUT | (_LEFT_OUT_OF_SINKS if isinstance(step, Sink) else set())
-    values = {field.name: getattr(step, field.name) for field in fields(step) if field.name not in left_out}
+    values = {field.name: getattr(step, field.name) for field in fields(step) if field.name not in step.not_identity}
     values = {name: value for name, value in values.items() if name not in _ADDED_LATER or value}
-    if isinstance(step, (Spout, Sink)):
-        outside = "source" if isinstance(step, Spout) else "sink"
-        described = values[outside].describe()
-        values[outside] = {key: _from_folder(value, folder) for key, value in described.items()}
+    if step.outside:
+        described = values[step.outside].describe()
+        values[step.outside] = {key: _from_folder(value, folder) for key, value in described.items()}
     return {"kind": step.kind, **{name: _plain(value) for name, value in values.items()}}
 
 

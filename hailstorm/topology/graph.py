@@ -36,7 +36,7 @@ class Graph:
         return Graph(name, tuple(steps), edges)
 
     def text(self) -> str:
-        """A tree for the terminal, one line a step. What has several inputs is drawn below the first of them."""
+        """A tree for the terminal, one line per step. What has several inputs is drawn below the first of them."""
         rows = [row for step in self.steps if not step.inputs for row in self._branch(step, "", "")]
         names = max((len(branch) for branch, _, _ in rows), default=0)
         kinds = max((len(kind) for _, kind, _ in rows), default=0)

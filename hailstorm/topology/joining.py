@@ -13,7 +13,9 @@ from hailstorm.errors import Location
 from hailstorm.topology import checks, mistakes, sql
 from hailstorm.topology.durations import read_signed_duration
 from hailstorm.topology.schema import Column, Schema
-from hailstorm.topology.step import Join, Lookup, Newest, Step, TableJoin
+from hailstorm.topology.stateful import Newest
+from hailstorm.topology.step import Step
+from hailstorm.topology.two_sided import Join, Lookup, TableJoin
 from hailstorm.types import spark_type
 
 On = str | Sequence[str] | Mapping[str, str]

@@ -16,6 +16,7 @@ from hailstorm.algebra.monoid import AnyMonoid
 from hailstorm.errors import Location
 from hailstorm.topology import checks, joining, mistakes, sql
 from hailstorm.topology.durations import milliseconds
+from hailstorm.topology.ends import DeliveryMode, Sink
 from hailstorm.topology.folding import fold_key, folded_columns
 from hailstorm.topology.given import check_gives, check_takes_one
 from hailstorm.topology.groupings import Grouping
@@ -28,22 +29,10 @@ from hailstorm.topology.row import Row, Rows
 from hailstorm.topology.schema import Column, Schema
 from hailstorm.topology.sql import Expression
 from hailstorm.topology.state_fields import own_methods, state_fields
-from hailstorm.topology.step import (
-    ArrowBolt,
-    Bolt,
-    DeliveryMode,
-    Distinct,
-    Fold,
-    OnError,
-    Ordered,
-    Select,
-    Sink,
-    Sql,
-    Step,
-    Union,
-    Where,
-)
-from hailstorm.topology.step import Process as ProcessStep
+from hailstorm.topology.stateful import Distinct, Fold, Ordered
+from hailstorm.topology.stateful import Process as ProcessStep
+from hailstorm.topology.stateless import ArrowBolt, Bolt, Select, Sql, Union, Where
+from hailstorm.topology.step import OnError, Step
 from hailstorm.topology.windows import Windowed, check_has_time, sessions, windowed
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ from hailstorm.topology.folding import fold_key
 from hailstorm.topology.joining import On, Within
 from hailstorm.topology.schema import Column, Schema
 from hailstorm.topology.sql_text import column_named
-from hailstorm.topology.step import Select, Top, Where
+from hailstorm.topology.stateful import Top
+from hailstorm.topology.stateless import Select, Where
 from hailstorm.topology.stream import Stream
 
 

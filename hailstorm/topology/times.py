@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hailstorm.topology.step import Fold, Sink, Step, WindowedFold
+from hailstorm.topology.step import Step
 
 if TYPE_CHECKING:
     from hailstorm.topology.topology import Topology
@@ -20,11 +20,7 @@ def times_matter(topology: Topology, table: str) -> bool:
 
 
 def _reads_times(topology: Topology, step: Step) -> bool:
-    if isinstance(step, WindowedFold):
-        return True
-    if isinstance(step, Fold) and any(monoid.reads_time for monoid in step.monoids.values()):
-        return True
-    return step.is_table and not isinstance(step, Sink) and times_matter(topology, step.name)
+    return step.reads_times or (step.is_table and times_matter(topology, step.name))
 
 
 def folds_times(topology: Topology, step: Step) -> bool:
@@ -33,7 +29,7 @@ def folds_times(topology: Topology, step: Step) -> bool:
     The time of its row is the latest of the rows behind it now. What has come and gone leaves no trace, so it does not
     matter how the input was cut into ticks.
     """
-    return isinstance(step, Fold) and topology.step(step.inputs[0]).is_table and times_matter(topology, step.name)
+    return step.keeps_times and topology.step(step.inputs[0]).is_table and times_matter(topology, step.name)
 
 
 def goes_by_time_below(topology: Topology, name: str) -> bool:

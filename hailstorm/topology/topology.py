@@ -15,17 +15,21 @@ from typing import TYPE_CHECKING, Any, Unpack
 from hailstorm.errors import Location
 from hailstorm.topology import checks, mistakes
 from hailstorm.topology.durations import milliseconds
+from hailstorm.topology.ends import Decode, Sink, SourceTable, Spout
 from hailstorm.topology.graph import Graph
 from hailstorm.topology.joining import checked_deletes, key_first, table_key
 from hailstorm.topology.operations import Operations
 from hailstorm.topology.other_words import OF_TOPOLOGIES, unknown_name
 from hailstorm.topology.schema import Schema
 from hailstorm.topology.settings import SettingKeywords, Settings
-from hailstorm.topology.step import Decode, Newest, OnError, Output, Process, Sink, SourceTable, Spout, Step
+from hailstorm.topology.stateful import Newest
+from hailstorm.topology.stateless import Output
+from hailstorm.topology.step import OnError, Step
 from hailstorm.topology.stream import Stream
 from hailstorm.topology.table import Table
 
 if TYPE_CHECKING:
+    from hailstorm.sinks.sink import Sink as AnySink
     from hailstorm.spouts.source import Source
 
 
@@ -152,6 +156,11 @@ class Topology(Operations):
         """Where rows go out."""
         return tuple(step for step in self.steps if isinstance(step, Sink))
 
+    @property
+    def givers(self) -> tuple[str, ...]:
+        """The names of the steps whose rows others can read: all but the sinks."""
+        return tuple(step.name for step in self.steps if step.gives_rows)
+
     def step(self, name: str) -> Step:
         """The step of this name. Raises TopologyError with what there is."""
         if name not in self._steps:
@@ -215,6 +224,18 @@ class Topology(Operations):
         changed._steps = {name: change(step) for name, step in self._steps.items()}
         return changed
 
+    def with_sources(self, source: Callable[[Spout], Source]) -> Topology:
+        """The same topology with its spouts reading something else."""
+        return self.with_steps(lambda one: replace(one, source=source(one)) if isinstance(one, Spout) else one)
+
+    def of_records(self) -> Topology:
+        """The same topology with spouts where it reads tables from logs."""
+        return self.with_steps(lambda one: one.of_records() if isinstance(one, SourceTable) else one)
+
+    def with_sinks(self, sink: Callable[[Sink], AnySink]) -> Topology:
+        """The same topology that delivers to something else."""
+        return self.with_steps(lambda one: replace(one, sink=sink(one)) if isinstance(one, Sink) else one)
+
     def only(self, names: Iterable[str]) -> Topology:
         """The same topology with these steps and all that they read, and no others."""
         wanted = set(names)
@@ -230,8 +251,7 @@ class Topology(Operations):
         if not self.spouts:
             raise mistakes.no_spout(self.name, self.at)
         for step in self.steps:
-            is_end = isinstance(step, Sink | Output | Process) or (step.is_table and step.keeps_state)
-            if not is_end and not self.consumers(step.name):
+            if not step.is_end and not self.consumers(step.name):
                 raise mistakes.no_consumer(step.name, step.kind, step.at)
         checks.check_renamed(self.steps)
 

@@ -22,7 +22,8 @@ from hailstorm.topology import checks, mistakes
 from hailstorm.topology.durations import milliseconds
 from hailstorm.topology.folding import fold_key, folded_columns
 from hailstorm.topology.other_words import OF_A_WINDOW, unknown_name
-from hailstorm.topology.step import Step, WindowedFold
+from hailstorm.topology.stateful import WindowedFold
+from hailstorm.topology.step import Step
 
 if TYPE_CHECKING:
     from hailstorm.topology.stream import Stream

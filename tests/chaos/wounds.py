@@ -17,7 +17,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hailstorm.engine.plan.plan import Branch, Plan
-from hailstorm.engine.stages.chain import Batches, Line, Pass, Stage, Task
+from hailstorm.engine.stages.chain import Line, Pass, Stage
+from hailstorm.engine.stages.task import Batches, Task
 
 kept: list[bytes] = []  # what a worker that grows holds on to
 

@@ -30,7 +30,7 @@ from hailstorm.errors import Location
 from hailstorm.ledger.commit import DataFile
 from hailstorm.ledger.ledger import Ledger, next_commit
 from hailstorm.sinks.sink import Sink
-from hailstorm.topology import step
+from hailstorm.topology import ends
 from hailstorm.topology.schema import Column, Schema
 from tests.connectors.tally import suffered
 
@@ -67,10 +67,10 @@ class Outgoing:
     def letters(self) -> list[dict[str, Any]]:
         return [row for table in self.ledger.rejected() for row in table.to_pylist()]
 
-    def deliver(self, *sinks: step.Sink) -> dict[str, SinkState]:
+    def deliver(self, *sinks: ends.Sink) -> dict[str, SinkState]:
         return finish(self.folder, sinks)
 
-    def deliver_killed(self, fault: str, *sinks: step.Sink) -> None:
+    def deliver_killed(self, fault: str, *sinks: ends.Sink) -> None:
         """`during-delivery:3`: the third time it comes there. The process must die of that."""
         process = self.start_delivery(*sinks, fault=fault)
         process.join(120)
@@ -78,14 +78,14 @@ class Outgoing:
         if any(type(one.sink).__module__.endswith(_SERVERS) for one in sinks):
             suffered(f"killed {fault.split('-')[0]} delivery")
 
-    def start_delivery(self, *sinks: step.Sink, fault: str = "", pause: bool = False) -> ForkServerProcess:
+    def start_delivery(self, *sinks: ends.Sink, fault: str = "", pause: bool = False) -> ForkServerProcess:
         """In another process. With `pause` it does not die at the fault, but stops there until it gets SIGCONT."""
         process = _forks.Process(target=_finish_with, args=(fault, pause, self.folder, sinks))
         process.start()
         return process
 
 
-def _finish_with(fault: str, pause: bool, folder: Path, sinks: tuple[step.Sink, ...]) -> None:
+def _finish_with(fault: str, pause: bool, folder: Path, sinks: tuple[ends.Sink, ...]) -> None:
     os.environ["HAILSTORM_FAULT"] = fault
     if pause:
         # A module takes no stand-in as far as types go; a fault looks up nothing but SIGKILL in it.
@@ -93,15 +93,15 @@ def _finish_with(fault: str, pause: bool, folder: Path, sinks: tuple[step.Sink, 
     finish(folder, sinks)
 
 
-def board(sink: Sink, mode: str = "exactly-once", key: tuple[str, ...] = ("word",), name: str = "board") -> step.Sink:
+def board(sink: Sink, mode: str = "exactly-once", key: tuple[str, ...] = ("word",), name: str = "board") -> ends.Sink:
     where = Location("app.py", 3)
-    return step.Sink(  # type: ignore[arg-type]
+    return ends.Sink(  # type: ignore[arg-type]
         name, where, ("counts",), SCHEMA, key=key, is_table=bool(key), sink=sink, delivery=mode
     )
 
 
 @contextmanager
-def delivering(folder: Path, *sinks: step.Sink, topology: str = "trending") -> Iterator[Deliverer]:
+def delivering(folder: Path, *sinks: ends.Sink, topology: str = "trending") -> Iterator[Deliverer]:
     deliverer = Deliverer(topology, sinks, LedgerOutbox(Ledger(folder)))
     deliverer.start()
     try:
@@ -110,7 +110,7 @@ def delivering(folder: Path, *sinks: step.Sink, topology: str = "trending") -> I
         deliverer.stop()
 
 
-def finish(folder: Path, sinks: tuple[step.Sink, ...], topology: str = "trending") -> dict[str, SinkState]:
+def finish(folder: Path, sinks: tuple[ends.Sink, ...], topology: str = "trending") -> dict[str, SinkState]:
     """Deliver all there is, or until the sinks have stopped."""
     with delivering(folder, *sinks, topology=topology) as deliverer:
         deliverer.wait(60, Ledger(folder).head.commit)

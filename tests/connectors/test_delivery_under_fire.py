@@ -19,7 +19,7 @@ import pytest
 from hailstorm.sinks.kafka.sink import Kafka
 from hailstorm.sinks.postgres.sink import Postgres
 from hailstorm.sinks.redis import Redis
-from hailstorm.topology import step
+from hailstorm.topology import ends
 from tests.connectors.delivering import Outgoing, board
 from tests.connectors.kafka_topics import Topics
 from tests.connectors.log_contract import some
@@ -47,7 +47,7 @@ class Fire:
         self.sinks = [board(sink, key=(), name=name) for name, sink in zip(SINKS, targets, strict=True)]
         self.rows = 0
 
-    def sink(self, name: str) -> step.Sink:
+    def sink(self, name: str) -> ends.Sink:
         return self.sinks[SINKS.index(name)]
 
     def commit(self, count: int) -> None:

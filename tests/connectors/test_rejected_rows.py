@@ -25,7 +25,7 @@ from hailstorm.ledger.stores.store import read_table
 from hailstorm.sinks.duckdb import DuckDB
 from hailstorm.sinks.sink import Delivery, Parcel, Rejected
 from hailstorm.sinks.sqlite import Sqlite
-from hailstorm.topology import step
+from hailstorm.topology import ends
 from tests.connectors.delivering import Outgoing, board
 from tests.connectors.sink_contract import COUNTS, changes, got, stream, stream_delivery
 
@@ -161,7 +161,7 @@ def test_a_kill_around_the_cursor_doubles_neither_rows_nor_letters(
 # The second chance
 
 
-def retry(outgoing: Outgoing, sink: step.Sink) -> SecondChance:
+def retry(outgoing: Outgoing, sink: ends.Sink) -> SecondChance:
     """What the negotiator does between two deliveries."""
     ledger = outgoing.ledger
     offered = second_chance(ledger, {sink.name: (columns_of(sink), sink.key)})
@@ -234,7 +234,7 @@ def test_the_one_row_of_a_table_without_a_key_is_out_of_date_when_it_has_changed
     assert (database.rows(), rejected(outgoing)) == ([("all", 5)], [])
 
 
-def with_a_second_chance(database: Database, folder: Path) -> tuple[Outgoing, step.Sink]:
+def with_a_second_chance(database: Database, folder: Path) -> tuple[Outgoing, ends.Sink]:
     """One of two rows was rejected, and would be taken by now."""
     database.query(LIMITED)
     outgoing, sink = Outgoing(folder / "ledger"), board(database.sink, key=())

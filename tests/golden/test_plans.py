@@ -114,6 +114,30 @@ def joins() -> hs.Topology:
     return storm
 
 
+def logs_as_tables() -> hs.Topology:
+    """Tables that are read from logs: their past as of a row's time, a small one to everyone, and sessions of one."""
+    storm = hs.Topology("logs-as-tables")
+    orders = timed(storm)
+    schema = "item STRING, shop STRING, at TIMESTAMP, gone BOOLEAN"
+    items = storm.table("items", hs.Log("items"), schema=schema, key="item", deletes="gone", event_time="at")
+    orders.lookup("as_it_was", items, on="item", as_of="event time")
+    orders.lookup("each", items, on=[])
+    items.session("10 minutes").fold("by_visit", by="shop", n=hs.count())
+    return storm
+
+
+def named_outputs() -> hs.Topology:
+    """What comes beside a step's own rows, and keys that are forgotten."""
+    storm = hs.Topology("named-outputs")
+    orders = timed(storm)
+    orders.errors.sink("bad", hs.Console())
+    hourly = orders.window("1 hour", late="side").fold("hourly", by="shop", n=hs.count())
+    hourly.late.sink("late", hs.Console())
+    orders.distinct("once", by="item", within="1 hour").late.sink("too_late", hs.Console())
+    orders.fold("recent", by="shop", ttl="30 days", n=hs.count())
+    return storm
+
+
 @dataclass
 class Seen:
     n: int = 0
@@ -156,6 +180,8 @@ TOPOLOGIES: dict[str, Callable[[], hs.Topology]] = {
     "windows": windows,
     "joins": joins,
     "keyed-streams": keyed_streams,
+    "logs-as-tables": logs_as_tables,
+    "named-outputs": named_outputs,
 }
 
 

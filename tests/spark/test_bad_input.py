@@ -5,10 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
-import sys
-import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +14,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 import hailstorm as hs
-from hailstorm.engine.advance import advance
 from hailstorm.engine.negotiator import Negotiator
-from hailstorm.engine.run import run_topology
-from hailstorm.engine.ticks import attempts
 from hailstorm.engine.tolerance import total
-from hailstorm.errors import HailstormError, LedgerError, LedgerInUseError, LogError, RunError, TopologyError
+from hailstorm.errors import RunError, TopologyError
 from hailstorm.ledger.ledger import Ledger
 from hailstorm.ledger.reader import open_ledger
-from hailstorm.ledger.stores.local import LocalStore
 from hailstorm.spouts.log import Log
 from hailstorm.testing import Driver
 from hailstorm.topology.settings import Settings
@@ -315,118 +308,6 @@ def test_a_search_that_is_cut_short_goes_on_with_what_it_has_looked_through(spar
         assert len(ticks) > 1
 
 
-def test_a_record_on_which_a_monoid_of_ones_own_raises_is_a_dead_letter(spark: SparkSession) -> None:
-    storm = hs.Topology("own")
-    rows = storm.spout("rows", hs.Log("x"), schema="k STRING, n INT")
-    rows.fold("parsed", by="k", n=Parsed("k"))
-    with Driver(storm, spark) as driver:
-        driver.feed("rows", [{"k": "1"}, {"k": "one"}])
-        driver.advance()
-        assert driver.table("parsed") == [{"k": "1", "n": 1}]
-        (letter,) = driver.errors()
-        assert "Parsed of step 'parsed', column 'n', fails on ('one',): ValueError" in letter["reason"]
-
-
-class Picky(hs.Monoid):
-    """Adds, and goes wrong in every way that there is on some numbers."""
-
-    state = "BIGINT"
-    value = "STRUCT<total: BIGINT, text: STRING>"
-    takes = ("INT",)
-
-    def zero(self) -> int:
-        return 0
-
-    def lift(self, n: int) -> Any:
-        if n == 3:
-            raise ValueError("three")
-        return "four" if n == 4 else n
-
-    def merge(self, a: int, b: Any) -> Any:
-        total = a + b if b != "four" else b
-        return 0.5 if b == 5 else total
-
-    def present(self, state: int) -> Any:
-        if state < 0:
-            raise ArithmeticError("below zero")
-        if state > 1_000:
-            return {"total": "too much"}
-        return {"total": state, "text": str(state)} if state % 2 else (state, str(state))
-
-
-@pytest.mark.parametrize("tasks", [0, 1, 2], ids=["resident", "prepared", "planned"])
-def test_rows_on_which_methods_of_a_monoid_go_wrong_are_dead_letters_and_the_others_of_their_key_count(
-    spark: SparkSession, tasks: int
-) -> None:
-    storm = hs.Topology("picky")
-    rows = storm.spout("rows", hs.Log("x"), schema="k STRING, n INT")
-    rows.fold("picky", by="k", of=Picky("n"), rows=hs.count())
-    rows.fold("all", rows=hs.count())
-    with Driver(storm, spark, tasks=(tasks,)) as driver:
-        driver.feed("rows", [{"k": "a", "n": n} for n in (1, 3, 7, 4, 10, 5)])
-        # Neither of the last two is bad by itself.
-        driver.feed("rows", [{"k": "b", "n": n} for n in (2, -50, 5, 600, 600)], partition=1)
-        driver.advance()
-        assert driver.table("picky") == [
-            {"k": "a", "of": {"total": 18, "text": "18"}, "rows": 3},
-            {"k": "b", "of": {"total": 602, "text": "602"}, "rows": 2},
-        ]
-        assert driver.table("all") == [{"rows": 5}]
-        letters = {(letter["partition"], letter["offset"]): letter["reason"] for letter in driver.errors()}
-        assert sorted(letters) == [(0, 1), (0, 3), (0, 5), (1, 1), (1, 2), (1, 4)]
-        assert "fails on (3,): ValueError: three" in letters[0, 1]
-        assert "fails on (4,): 'its state' is BIGINT, which does not hold 'four' (str)" in letters[0, 3]
-        assert "'its state' is BIGINT, which does not hold 0.5 (float)" in letters[0, 5]
-        assert "ArithmeticError: below zero" in letters[1, 1]
-        assert "'its value.total' is BIGINT, which does not hold 'too much' (str)" in letters[1, 4]
-        driver.feed("rows", [{"k": "a", "n": 1}])
-        driver.advance()
-        assert driver.table("all") == [{"rows": 6}]
-
-
-class NoThrees(hs.Monoid):
-    state = "BIGINT"
-    takes = ("INT",)
-    bad = 3
-
-    def zero(self) -> int:
-        return 0
-
-    def lift(self, n: int) -> int:
-        if n == self.bad:
-            raise ValueError(str(n))
-        return n
-
-    def merge(self, a: int, b: int) -> int:
-        return a + b
-
-
-class NoFours(NoThrees):
-    bad = 4
-
-
-class NoFives(NoThrees):
-    bad = 5
-
-
-def test_tries_that_name_bad_records_have_the_budget_of_a_search_and_then_ticks_get_shorter(
-    spark: SparkSession,
-) -> None:
-    storm = hs.Topology("picky")
-    rows = storm.spout("rows", hs.Log("x"), schema="n INT")
-    rows.fold("threes", total=NoThrees("n"))
-    rows.fold("fours", total=NoFours("n"))
-    rows.fold("fives", total=NoFives("n"))
-    with Driver(storm, spark, settings=Settings(search_jobs=1)) as driver:
-        driver.feed("rows", [{"n": n} for n in (1, 3, 1, 4, 1, 5, 1, 1)])
-        assert driver.advance() == 8
-        for step in ("threes", "fours", "fives"):
-            assert driver.table(step) == [{"total": 5}]
-        assert {letter["offset"] for letter in driver.errors()} == {1, 3, 5}
-        ticks = [commit for commit in open_ledger(driver.ledger.root).commits() if commit.reason == "tick"]
-        assert len(ticks) > 1
-
-
 @pytest.mark.parametrize("tasks", [0, 1, 2], ids=["resident", "prepared", "planned"])
 def test_a_time_that_python_has_no_value_for_makes_a_dead_letter_of_the_bolt_that_reads_it(
     spark: SparkSession, tasks: int
@@ -451,42 +332,6 @@ def test_a_time_that_python_has_no_value_for_makes_a_dead_letter_of_the_bolt_tha
         assert reasons["years", 1].startswith("'at' has a time outside of the years 1 to 9999: 14645-06-30")
 
 
-class Parsed(hs.Monoid):
-    state = "BIGINT"
-    takes = ("STRING",)
-
-    def zero(self) -> int:
-        return 0
-
-    def lift(self, text: str) -> int:
-        return int(text)
-
-    def merge(self, a: int, b: int) -> int:
-        return a + b
-
-
-@pytest.mark.parametrize("tasks", [0, 1, 2], ids=["resident", "prepared", "planned"])
-def test_a_monoid_that_fails_on_most_rows_stops_the_run_at_the_first_try(
-    spark: SparkSession, tasks: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tries = 0
-
-    def counted(*arguments: Any) -> Any:
-        nonlocal tries
-        tries += 1
-        return advance(*arguments)
-
-    monkeypatch.setattr(attempts, "advance", counted)
-    storm = hs.Topology("parsing")
-    storm.spout("rows", hs.Log("x"), schema="k STRING").fold("parsed", n=Parsed("k"))
-    with Driver(storm, spark, tasks=(tasks,)) as driver:
-        driver.feed("rows", [{"k": "one"} for _ in range(400)])
-        with pytest.raises(RunError, match=r"at least .* of 400 rows failed.*fails on \('one',\): ValueError") as error:
-            driver.advance()
-        assert error.value.code == "HS-RUN-005"
-        assert tries == 1
-
-
 @pytest.mark.parametrize(
     "refused",
     [
@@ -508,113 +353,3 @@ def test_spark_refusing_a_step_is_shown_at_the_users_line(
 
 
 # Around a run
-
-
-def small(log: Path) -> hs.Topology:
-    storm = hs.Topology("small")
-    storm.spout("rows", hs.Log(log), schema="k STRING, n INT").fold("n", n=hs.count())
-    return storm
-
-
-def test_a_log_folder_that_does_not_exist_is_named(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(LogError, match="nowhere") as error:
-        run_topology(small(tmp_path / "nowhere"), ledger=tmp_path / "ledger", until="caught-up")
-    assert "log append" in error.value.hint
-
-
-def test_a_ledger_that_is_a_file_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    Log(tmp_path / "log").create(1)
-    (tmp_path / "ledger").write_text("precious")
-    with pytest.raises(LedgerError, match="is a file"):
-        run_topology(small(tmp_path / "log"), ledger=tmp_path / "ledger", until="caught-up")
-    assert (tmp_path / "ledger").read_text() == "precious"
-
-
-def test_a_ledger_in_use_is_refused_with_the_name_of_the_other_run(spark: SparkSession, tmp_path: Path) -> None:
-    Log(tmp_path / "log").create(1)
-    Ledger(tmp_path / "ledger", create=True)
-    holder = """
-        import sys, time
-        from pathlib import Path
-        from hailstorm.ledger.lease import Lease
-        from hailstorm.ledger.stores.local import LocalStore
-        Lease(LocalStore(Path(sys.argv[1]))).take()
-        print("taken", flush=True)
-        time.sleep(60)
-    """
-    arguments = [sys.executable, "-c", textwrap.dedent(holder), str(tmp_path / "ledger")]
-    with subprocess.Popen(arguments, stdout=subprocess.PIPE) as other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == b"taken\n"
-        try:
-            with pytest.raises(LedgerInUseError, match=f"process {other.pid}"):
-                run_topology(small(tmp_path / "log"), ledger=tmp_path / "ledger", until="caught-up")
-        finally:
-            other.kill()
-
-
-def test_a_log_that_lost_records_before_they_were_read_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
-    log = Log(tmp_path / "log").create(1)
-    storm = small(tmp_path / "log")
-    log.append([{"n": 1}] * 5)
-    negotiator = Negotiator(spark, storm, Ledger(tmp_path / "ledger", create=True), ways=(1,))
-    negotiator.start()
-    try:
-        assert negotiator.tick()
-        log.append([{"n": 1}] * 20)
-        log.retain(records=3)
-        with pytest.raises(HailstormError, match="HS-LOG"):
-            negotiator.tick()
-    finally:
-        negotiator.fail()
-
-
-# A full disk
-
-
-def test_a_full_disk_while_a_tick_writes_is_a_clear_error_and_nothing_is_lost(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    """The ledger is on a disk of one megabyte; the tick needs more."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk]).returncode:
-        pytest.skip("no right to mount a small disk here")
-    try:
-        log = Log(tmp_path / "log").create(1)
-        storm = hs.Topology("full")
-        storm.spout("rows", log, schema="k STRING").fold("by_k", by="k", n=hs.count())
-        negotiator = Negotiator(spark, storm, Ledger(disk / "ledger", create=True), ways=(1,))
-        negotiator.start()
-        log.append([{"k": "small"}])
-        assert negotiator.tick()
-        log.append([{"k": os.urandom(1_000).hex()} for _ in range(1_000)])
-        with pytest.raises(HailstormError, match="No space left") as error:
-            negotiator.tick()
-        assert "make room" in error.value.hint.lower()
-        negotiator.fail()
-        subprocess.run(["mount", "-o", "remount,size=50m", disk], check=True)
-        again = Negotiator(spark, storm, Ledger(disk / "ledger"), ways=(1,))
-        again.start()
-        assert again.tick()
-        again.stop()
-        assert open_ledger(disk / "ledger").state("by_k").arrow().num_rows == 1_001
-    finally:
-        subprocess.run(["umount", "-l", disk], check=True)
-
-
-def test_a_disk_that_is_full_at_the_commit_is_a_clear_error(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(store: LocalStore, name: str, data: bytes, unsynced: Sequence[str] = ()) -> bool:
-        raise OSError(28, "No space left on device")
-
-    with Driver(numbers(), spark) as driver:
-        driver.feed("rows", [{"n": 1}])
-        with monkeypatch.context() as patch, pytest.raises(LedgerError, match="cannot be written: No space left"):
-            patch.setattr(LocalStore, "put_if_absent", full)
-            driver.advance()
-        driver._negotiator.fail()
-        driver._open()
-        driver.advance()
-        assert driver.table("n") == [{"n": 1}]

@@ -237,7 +237,7 @@ def test_a_sink_goes_on_where_it_was_and_one_can_look_back_across_the_new_name(
         assert (driver.root / "ledger/delta/totals/_delta_log").exists()
         assert not (driver.root / "ledger/delta/counts").exists()
         assert not verify(driver.ledger).problems
-        plain = new.with_steps(driver._fed_by_test)  # without the driver's own sinks, which came with the new names
+        plain = driver._fed_by_test(new)  # without the driver's own sinks, which came with the new names
         audited = Audit(spark, plain, driver.ledger, driver.ledger.newest()).run()
         assert {one.step: (one.skipped, one.comparison.different) for one in audited} == {
             "totals": ("", 0),

@@ -13,8 +13,9 @@ import pyarrow as pa
 
 from hailstorm.clock.watermark import BEGINNING, due_until
 from hailstorm.columns import HIDDEN
-from hailstorm.engine.stages.chain import Shelf, Stage, Task, run_stages
+from hailstorm.engine.stages.chain import Stage, run_stages
 from hailstorm.engine.stages.order import Order, Report
+from hailstorm.engine.stages.task import Shelf, Task
 from hailstorm.ledger.commit import Run, Stamp, StateChange
 from hailstorm.ledger.compaction import compact
 from hailstorm.ledger.keyed_state import KeyedState, Layout

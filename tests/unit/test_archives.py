@@ -20,7 +20,7 @@ from hailstorm.history.archives import files_by_spout, open_archive, with_archiv
 from hailstorm.ledger.commit import Commit
 from hailstorm.ledger.live import Live
 from hailstorm.spouts.archive import Archived
-from hailstorm.topology.step import Spout
+from hailstorm.topology.ends import Spout
 from hailstorm.topology.topology import Topology
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)

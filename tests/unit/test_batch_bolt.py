@@ -12,8 +12,8 @@ import pytest
 import hailstorm as hs
 from hailstorm.columns import HIDDEN
 from hailstorm.engine.stages.bolt import BatchBolt
-from hailstorm.engine.stages.chain import Task
 from hailstorm.engine.stages.order import Order, Report
+from hailstorm.engine.stages.task import Task
 from hailstorm.errors import Location, RunError
 from hailstorm.topology.times import goes_by_time_below
 

@@ -5,198 +5,34 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from hailstorm import faults
-from hailstorm.columns import KIND, OLD
-from hailstorm.engine.delivery import courier as engine
-from hailstorm.engine.delivery.deliverer import Deliverer, Undelivered
-from hailstorm.engine.delivery.outbox import Beginning, Entry, LedgerOutbox
+from hailstorm.engine.delivery.deliverer import Undelivered
 from hailstorm.engine.delivery.sink_state import SinkState
 from hailstorm.engine.retry_wait import retry_wait
-from hailstorm.engine.tolerance import Recent, total
-from hailstorm.errors import Location, TransientSinkError
-from hailstorm.ledger.ledger import Ledger
-from hailstorm.ledger.reader import open_ledger
+from hailstorm.errors import TransientSinkError
 from hailstorm.sinks.call import Call, Row
-from hailstorm.sinks.sink import Cursor, Delivery, Parcel, Rejected, Sink
+from hailstorm.sinks.sink import Cursor, Delivery, Parcel
 from hailstorm.sinks.sqlite import Sqlite
-from hailstorm.topology import step
 from hailstorm.topology.schema import Column, Schema
+from tests.unit.delivering import (
+    SCHEMA,
+    MemoryOutbox,
+    Recorder,
+    delivering,
+    eventually,
+    run_once,
+    sink_step,
+    table_step,
+)
 
-SCHEMA = Schema((Column("word", "string"), Column("n", "bigint")))
 MODES = ("exactly-once", "at-least-once", "at-most-once")
-
-
-@dataclass
-class MemoryOutbox:
-    """Commits by number, each a list of words for all sinks; survives the 'crash' of a deliverer."""
-
-    commits: dict[int, list[str]] = field(default_factory=dict)
-    cursors: dict[str, int] = field(default_factory=dict)
-    counts: dict[str, Recent] = field(default_factory=dict)
-    stores: int = 0
-    page: int = 100
-    newest_commit: int = 0
-    rejected: dict[tuple[str, int], list[tuple[str, bytes]]] = field(default_factory=dict)
-    retries: set[int] = field(default_factory=set)
-    ledger: str = "ledger"
-    is_table: bool = False
-    since: int = 0
-    whole: int = 0
-    resent: int = 0
-    first: int = 1  # the first commit whose rows are still there
-    health: list[tuple[str, str | None, bool]] = field(default_factory=list)
-    waits: list[float] = field(default_factory=list)  # seconds until the next try, as of the telling
-
-    def commit(self, *words: str) -> int:
-        self.newest_commit += 1
-        if words:
-            self.commits[self.newest_commit] = list(words)
-        return self.newest_commit
-
-    def is_ours(self) -> bool:
-        return True
-
-    def beginning(self, sink: str) -> Beginning:
-        return Beginning(since=self.since, last=max(self.commits, default=0), whole=self.whole, resent=self.resent)
-
-    def pending(self, sink: str, after: int) -> list[Entry]:
-        later = [number for number in sorted(self.commits) if number > after and number >= self.whole]
-        return [
-            Entry(number, len(self.commits[number]), (str(number),), number == self.whole)
-            for number in later[: self.page]
-        ]
-
-    def has_all(self, sink: str, after: int, until: int) -> bool:
-        return after >= self.first - 1
-
-    def pieces(self, entry: Entry) -> Iterator[pa.Table]:
-        """As Spark may write it: other order, other types and hidden columns; at most three rows at a time."""
-        words = self.commits[entry.commit]
-        for start in range(0, len(words), 3):
-            part = words[start : start + 3]
-            count = len(part)
-            yield pa.table(
-                {"_time": [0] * count, "n": pa.array([1] * count, pa.int32()), "word": part, **self.hidden(count)}
-            )
-
-    def hidden(self, count: int) -> dict[str, Any]:
-        return {KIND: ["insert"] * count, OLD: pa.nulls(count, pa.struct([("n", pa.int64())]))} if self.is_table else {}
-
-    def load_cursor(self, sink: str) -> int:
-        return self.cursors.get(sink, 0)
-
-    def recent(self, sink: str) -> Recent:
-        return self.counts.get(sink, ())
-
-    def store_cursor(self, sink: str, commit: int, recent: Recent, ahead: bool = False) -> None:
-        self.stores += 1
-        self.cursors[sink] = commit
-        self.counts[sink] = recent
-
-    def store_health(self, sink: str, error: str | None, next_try: datetime | None) -> None:
-        self.health.append((sink, error, next_try is not None))
-        if next_try is not None:
-            self.waits.append((next_try - datetime.now(UTC)).total_seconds())
-
-    def waiting(self, sink: str, after: int) -> tuple[int, int]:
-        found = [words for number, words in self.commits.items() if number > after]
-        return len(found), sum(map(len, found))
-
-    def newest(self) -> int:
-        return self.newest_commit
-
-    def is_retry(self, commit: int) -> bool:
-        return commit in self.retries
-
-    def store_rejected(self, sink: str, commit: int, letters: Sequence[tuple[str, bytes]], rows: pa.Table) -> None:
-        assert rows.num_rows == len(letters)
-        self.rejected[sink, commit] = list(letters)
-
-    def forget_rejected(self, sink: str, commit: int) -> None:
-        self.rejected.pop((sink, commit), None)
-
-
-@dataclass
-class Recorder:
-    """A sink that keeps no cursor, with errors on demand: before anything arrives, or after."""
-
-    got: list[tuple[int, str]] = field(default_factory=list)
-    before: list[Exception] = field(default_factory=list)
-    after: list[Exception] = field(default_factory=list)
-    opening: list[Exception] = field(default_factory=list)
-    opened: int = 0
-    closed: int = 0
-    gate: threading.Event | None = None
-    keeps_cursor: bool = False
-    forgets: bool = False
-    wholes: list[int] = field(default_factory=list)
-
-    def open(self, delivery: Delivery) -> None:
-        if self.opening:
-            raise self.opening.pop(0)
-        self.opened += 1
-
-    def cursor(self) -> Cursor | None:
-        return None
-
-    def deliver(self, parcel: Parcel) -> None:
-        if self.gate is not None:
-            self.gate.wait(10)
-        if self.before:
-            raise self.before.pop(0)
-        if parcel.whole:
-            self.wholes.append(parcel.commit)
-        self.got += [(parcel.commit, word) for rows in parcel.pieces() for word in rows["word"].to_pylist()]
-        if self.after:
-            raise self.after.pop(0)
-
-    def close(self) -> None:
-        self.closed += 1
-
-    def resolve(self, folder: Path) -> Sink:
-        return self
-
-    def describe(self) -> Mapping[str, Any]:
-        return {}
-
-
-def sink_step(sink: Sink, mode: str = "exactly-once", name: str = "board") -> step.Sink:
-    return step.Sink(name, Location("app.py", 3), ("words",), SCHEMA, sink=sink, delivery=mode)  # type: ignore[arg-type]
-
-
-@contextmanager
-def delivering(outbox: MemoryOutbox, *sinks: step.Sink) -> Iterator[Deliverer]:
-    deliverer = Deliverer("trending", sinks, outbox)
-    deliverer.start()
-    try:
-        yield deliverer
-    finally:
-        deliverer.stop()
-
-
-def eventually(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not holds():
-        assert time.monotonic() < deadline, "did not happen"
-        time.sleep(0.005)
-
-
-def run_once(outbox: MemoryOutbox, sink: step.Sink) -> SinkState:
-    """Until all is delivered or the sink has stopped: a process that lives until then."""
-    with delivering(outbox, sink) as deliverer:
-        deliverer.wait(10, outbox.newest())
-        return deliverer.states()[sink.name]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -474,10 +310,6 @@ def test_rows_that_do_not_fit_a_changed_type_stop_the_sink_with_a_reason() -> No
     assert "HS-SNK-010" in str(run_once(outbox, other).stopped)
 
 
-def table_step(sink: Sink) -> step.Sink:
-    return replace(sink_step(sink), is_table=True, key=("word",))
-
-
 def test_a_sink_that_joins_a_table_waits_for_the_whole_of_it() -> None:
     outbox, sink = MemoryOutbox(is_table=True), Recorder()
     outbox.commit("a")
@@ -554,209 +386,6 @@ def test_a_resent_table_replaces_what_another_ledger_wrote(tmp_path: Path) -> No
         assert connection.execute("SELECT word FROM words ORDER BY 1").fetchall() == [("b",), ("c",)]
     connection.close()
     assert "HS-SNK-060" in str(run_once(first, table_step(sink)).stopped), "who was there before is refused now"
-
-
-@dataclass
-class Picky(Recorder):
-    """A sink whose target takes no word that begins with a `!`."""
-
-    delivery: Delivery | None = None
-
-    def open(self, delivery: Delivery) -> None:
-        self.delivery = delivery
-
-    def deliver(self, parcel: Parcel) -> None:
-        rows = pa.concat_tables(parcel.pieces())
-        words = rows["word"].to_pylist()
-        bad = [number for number, word in enumerate(words) if word.startswith("!")]
-        if bad:
-            assert self.delivery is not None
-            self.delivery.reject(parcel.commit, [Rejected(number, "has a !") for number in bad])
-        good = [number for number in range(len(words)) if number not in bad]
-        super().deliver(Parcel.of(parcel.commit, rows.take(pa.array(good, pa.int64()))))
-
-
-def test_a_rejected_row_is_a_dead_letter_of_its_sink_and_stops_nobody() -> None:
-    outbox, picky, other = MemoryOutbox(), Picky(), Recorder()
-    outbox.commit("a", "!b", "c")
-    outbox.commit("d")
-    with delivering(outbox, sink_step(picky), sink_step(other, name="other")) as deliverer:
-        assert deliverer.wait(10, 2)
-        states = deliverer.states()
-    assert picky.got == [(1, "a"), (1, "c"), (2, "d")]
-    assert [word for _, word in other.got] == ["a", "!b", "c", "d"]
-    assert outbox.rejected == {("board", 1): [("has a !", b'{"word":"!b","n":1}')]}
-    assert (states["board"].rejected, states["other"].rejected) == (1, 0)
-
-
-def test_a_crash_after_the_dead_letter_and_before_the_rows_doubles_neither() -> None:
-    outbox, picky = MemoryOutbox(), Picky(before=[OSError("reset")])
-    outbox.commit("a", "!b")
-    state = run_once(outbox, sink_step(picky))
-    assert picky.got == [(1, "a")]
-    assert list(outbox.rejected) == [("board", 1)]
-    assert len(outbox.rejected["board", 1]) == 1
-    assert state.rejected == 1
-
-
-def test_a_sink_that_rejects_more_than_a_tenth_of_many_rows_stops() -> None:
-    outbox, picky = MemoryOutbox(), Picky()
-    outbox.commit(*["a"] * 89, *["!b"] * 11)
-    state = run_once(outbox, sink_step(picky))
-    assert state.stopped is not None
-    assert "HS-SNK-013  sink 'board' rejects 11 of 100 rows of commit 1" in state.stopped
-    assert "has a !" in state.stopped
-    assert (picky.got, outbox.rejected) == ([], {})
-
-
-def test_a_sink_that_rejects_row_by_row_stops_too_and_a_restart_does_not_begin_again() -> None:
-    outbox = MemoryOutbox()
-    for _ in range(60):
-        outbox.commit("!b")
-    assert run_once(outbox, sink_step(Picky())).stopped is None
-    for _ in range(60):
-        outbox.commit("!b")
-    for _ in range(2):
-        state = run_once(outbox, sink_step(Picky()))
-        assert state.stopped is not None
-        assert "HS-SNK-013  sink 'board' rejects 100 of its last 100 rows" in state.stopped
-        assert (state.cursor, len(outbox.rejected)) == (99, 99)
-
-
-def test_after_a_second_chance_the_count_of_rejected_rows_begins_again() -> None:
-    outbox = MemoryOutbox()
-    for _ in range(99):
-        outbox.commit("!b")
-    outbox.retries.add(outbox.commit("a"))
-    for _ in range(50):
-        outbox.commit("!b")
-    assert run_once(outbox, sink_step(Picky())).stopped is None
-    assert total(outbox.counts["board"]) == (50, 50)
-
-
-@dataclass
-class Joined(Picky):
-    """A sink that takes several commits in one transaction, which is atomic: an error leaves nothing."""
-
-    together: list[list[int]] = field(default_factory=list)
-
-    def deliver_together(self, parcels: Sequence[Parcel]) -> None:
-        before = list(self.got)
-        try:
-            for parcel in parcels:
-                self.deliver(parcel)
-        except BaseException:
-            self.got = before
-            raise
-        self.together.append([parcel.commit for parcel in parcels])
-
-
-def test_commits_that_wait_go_in_one_transaction_where_the_sink_can_do_that() -> None:
-    outbox, sink = MemoryOutbox(), Joined()
-    for word in ("a", "!b", "c", "d"):
-        outbox.commit(word)
-    state = run_once(outbox, sink_step(sink))
-    assert sink.together == [[1, 2, 3, 4]]
-    assert sink.got == [(1, "a"), (3, "c"), (4, "d")]
-    assert (state.cursor, state.rejected, list(outbox.rejected)) == (4, 1, [("board", 2)])
-    assert total(outbox.counts["board"]) == (4, 1)
-
-
-def test_large_commits_and_whole_tables_go_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "_MOST_ROWS_TOGETHER", 4)
-    outbox, sink = MemoryOutbox(), Joined()
-    for words in ("a b", "c d", "e f g h i", "j", "k"):
-        outbox.commit(*words.split())
-    run_once(outbox, sink_step(sink))
-    assert sink.together == [[1, 2], [4, 5]], "3 came alone, by `deliver`"
-    assert [word for _, word in sink.got] == list("abcdefghijk")
-    table, whole = MemoryOutbox(is_table=True), Joined()
-    table.commit("a")
-    table.whole = table.commit("b")
-    table.commit("c")
-    run_once(table, table_step(whole))
-    assert (whole.got, whole.together) == ([(2, "b"), (3, "c")], [])
-
-
-def test_at_most_once_joins_nothing() -> None:
-    outbox, sink = MemoryOutbox(), Joined()
-    outbox.commit("a")
-    outbox.commit("b")
-    run_once(outbox, sink_step(sink, "at-most-once"))
-    assert (sink.together, len(sink.got)) == ([], 2)
-
-
-def test_of_commits_that_fail_together_those_before_the_bad_one_are_delivered() -> None:
-    """And exactly as if each had come alone."""
-    alone, joined = MemoryOutbox(), MemoryOutbox()
-    states = []
-    for outbox, sink in ((alone, Picky()), (joined, Joined())):
-        for number in range(120):
-            outbox.commit("!b" if number % 5 else "a")
-        states.append(run_once(outbox, sink_step(sink)))
-    assert states[0] == states[1]
-    assert states[1].stopped is not None
-    assert (alone.rejected, alone.counts) == (joined.rejected, joined.counts)
-
-
-def test_an_error_that_may_pass_repeats_the_whole_transaction() -> None:
-    outbox, sink = MemoryOutbox(), Joined(before=[TransientSinkError(6, "busy")])
-    for word in ("a", "!b", "c"):
-        outbox.commit(word)
-    state = run_once(outbox, sink_step(sink))
-    assert sink.got == [(1, "a"), (3, "c")]
-    assert (state.rejected, len(outbox.rejected)) == (1, 1)
-
-
-def test_a_copy_of_a_sinks_own_cursor_is_not_written_for_every_transaction() -> None:
-    outbox, sink = MemoryOutbox(), Recorder(keeps_cursor=True)
-    with delivering(outbox, sink_step(sink)) as deliverer:
-        for _ in range(50):
-            deliverer.notify(outbox.commit("a"))
-            assert deliverer.wait(10, outbox.newest())
-        stores = outbox.stores
-    assert stores < 50
-    assert outbox.cursors["board"] == 50, "the last one is, at the latest when delivery ends"
-
-
-def test_rows_that_get_a_second_chance_may_all_be_rejected_again() -> None:
-    outbox, picky = MemoryOutbox(), Picky()
-    outbox.retries.add(outbox.commit(*["!b"] * 150))
-    outbox.commit("a")
-    state = run_once(outbox, sink_step(picky))
-    assert (state.stopped, state.rejected, picky.got) == (None, 150, [(2, "a")])
-
-
-def test_what_an_attempt_rejected_that_was_cut_off_is_forgotten_when_it_is_taken_at_last() -> None:
-    outbox, picky = MemoryOutbox(), Picky(before=[KeyError("killed")])
-    outbox.commit("a", "!b")
-    run_once(outbox, sink_step(picky))
-    assert list(outbox.rejected) == [("board", 1)]
-    mended = Recorder()
-    run_once(outbox, sink_step(mended))
-    assert (mended.got, outbox.rejected) == ([(1, "a"), (1, "!b")], {})
-
-
-def test_letters_of_a_batch_that_is_delivered_again_are_those_of_the_last_attempt() -> None:
-    outbox, picky = MemoryOutbox(), Picky()
-    for word in ("a", "!b", "c"):
-        outbox.commit(word)
-    run_once(outbox, sink_step(picky, "at-least-once"))
-    assert list(outbox.rejected) == [("board", 2)]
-    outbox.cursors.clear()  # as after a crash before the batch was over
-    run_once(outbox, sink_step(Recorder(), "at-least-once"))
-    assert outbox.rejected == {}
-
-
-def test_the_ledger_shows_rejected_rows_among_the_dead_letters(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "ledger", create=True)
-    for _ in range(2):  # the same commit again replaces its letters
-        rows = pa.table({"word": ["rain"]})
-        LedgerOutbox(ledger).store_rejected("board", 7, [("too long", b'{"word":"rain"}')], rows)
-    assert open_ledger(tmp_path / "ledger").errors().to_pylist() == [
-        {"spout": None, "partition": None, "offset": None, "step": "board", "reason": "too long",
-         "raw": b'{"word":"rain"}'}
-    ]  # fmt: skip
 
 
 def test_the_copy_of_a_cursor_is_never_ahead_of_the_sinks_own(tmp_path: Path) -> None:

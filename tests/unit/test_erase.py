@@ -17,7 +17,8 @@ from typer.testing import CliRunner
 from hailstorm.cli.app import app
 from hailstorm.errors import HailstormError, LedgerError, UsageError
 from hailstorm.faults import inject
-from hailstorm.history.erase import erase, erased_hashes, erased_records, unfinished_erasures
+from hailstorm.history.erase import erase
+from hailstorm.history.erasures import erased_hashes, erased_records, unfinished_erasures
 from hailstorm.history.exporting import export_snapshot
 from hailstorm.history.importing import import_snapshot
 from hailstorm.history.opened import open_ledger

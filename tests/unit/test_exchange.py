@@ -13,12 +13,13 @@ import hailstorm as hs
 from hailstorm.algebra.monoid import SqlMonoid
 from hailstorm.columns import EVENT_TIME, HASH, TIME
 from hailstorm.engine.stages import exchange, group
-from hailstorm.engine.stages.chain import Task, run_stages
+from hailstorm.engine.stages.chain import run_stages
 from hailstorm.engine.stages.exchange import LeaveParts, PackParts, ReadParts, UnpackParts, borders, part_names
 from hailstorm.engine.stages.fold import STATE, Cell
 from hailstorm.engine.stages.group import GroupRows, Lifted
 from hailstorm.engine.stages.order import Order, Report
 from hailstorm.engine.stages.reduce import ReduceStates
+from hailstorm.engine.stages.task import Task
 
 PARTS = pa.schema([("k", pa.int64()), (f"{STATE}n", pa.int64()), (EVENT_TIME, TIME), (HASH, pa.int64())])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,14 +13,15 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+import hailstorm as hs
 from hailstorm.cli.app import app
 from hailstorm.cli.target import load_app
 from hailstorm.engine.run import resolved, retry_errors, run_topology
-from hailstorm.errors import LedgerInUseError, RunError, UsageError
+from hailstorm.errors import LedgerInUseError, RunError, UsageError, WordError
 from hailstorm.faults import inject
 from hailstorm.history.backfill import backfill_topology, made_first
 from hailstorm.history.exporting import export_snapshot
-from hailstorm.history.past import past_of
+from hailstorm.history.past import past_of, refuse_without_state
 from hailstorm.history.rewind import rewind_topology
 from hailstorm.history.rewind_steps import rewind_steps
 from hailstorm.history.snapshots import make_snapshot
@@ -143,3 +145,26 @@ def test_a_disk_that_is_full_takes_no_snapshot(folder: Path, monkeypatch: pytest
         said = typed("snapshot", "app.py", "tuesday")
     assert isinstance(said.exception, UsageError) and "No space left on device" in str(said.exception)
     assert content(folder) == before
+
+
+class Seen(hs.Process):
+    """Remembers whether it has seen a key."""
+
+    @dataclass
+    class state:
+        n: int = 0
+
+    returns = "word STRING"
+
+    def on_event(self, key: Any, event: Any, state: Any, timers: Any) -> None:
+        state.n += 1
+
+
+def test_the_state_of_a_process_can_be_made_again_although_nothing_reads_it() -> None:
+    storm = hs.Topology("words")
+    lines = storm.spout("lines", Log("log"), schema="word STRING")
+    lines.process("seen", by="word", using=Seen)
+    lines.where("long", "length(word) > 9").sink("out", hs.Console())
+    refuse_without_state(storm, ("seen", "lines"))
+    with pytest.raises(WordError, match=r"(?s)neither 'long' nor .* keeps state.*Steps with state: seen"):
+        refuse_without_state(storm, ("long",))

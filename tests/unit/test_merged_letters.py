@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from hailstorm.engine.stages import chain
-from hailstorm.engine.stages.chain import Task
+from hailstorm.engine.stages import task as task_module
 from hailstorm.engine.stages.order import Order, Report
+from hailstorm.engine.stages.task import Task
 from hailstorm.engine.ticks.letters import merged_letters
 from hailstorm.ledger.ledger import Ledger, next_commit
 from hailstorm.ledger.letters import letters_table, with_rows
@@ -65,8 +65,8 @@ def test_few_files_and_files_that_are_not_alike_are_left_alone(tmp_path: Path) -
 
 
 def test_a_task_holds_only_so_many_letters_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chain, "_MOST_LETTERS", 3)
-    monkeypatch.setattr(chain, "_MOST_LETTER_BYTES", 1_000)
+    monkeypatch.setattr(task_module, "_MOST_LETTERS", 3)
+    monkeypatch.setattr(task_module, "_MOST_LETTER_BYTES", 1_000)
     order = Order(
         ledger=str(tmp_path), cache=str(tmp_path / "cache"), scratch=str(tmp_path / "s"), seq=1, epoch=1, now=0
     )

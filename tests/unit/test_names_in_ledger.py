@@ -17,7 +17,8 @@ from hailstorm.engine.delivery.outbox import LedgerOutbox
 from hailstorm.engine.delivery.renamed import hand_over
 from hailstorm.engine.ticks.renaming import renames
 from hailstorm.errors import LedgerError, RunError
-from hailstorm.history.erase import erase, erased_hashes
+from hailstorm.history.erase import erase
+from hailstorm.history.erasures import erased_hashes
 from hailstorm.history.opened import open_ledger
 from hailstorm.history.touched import touched_runs
 from hailstorm.history.verify import verify
@@ -29,9 +30,9 @@ from hailstorm.ledger.reader import State
 from hailstorm.ledger.renaming import moved, renamed_fields, under_names_of_now, with_former
 from hailstorm.ledger.runs import run_name
 from hailstorm.ledger.squashing import squashed
+from hailstorm.topology.ends import Sink
 from hailstorm.topology.fingerprint import fingerprint
 from hailstorm.topology.settings import Settings
-from hailstorm.topology.step import Sink
 from hailstorm.topology.table import Table
 from hailstorm.topology.topology import Topology
 from tests.unit.word_ledger import BEGIN, WordLedger

@@ -24,7 +24,7 @@ from hailstorm.ledger.ledger import Ledger, next_commit
 from hailstorm.ledger.vacuum import Vacuum
 from hailstorm.sinks.call import Call
 from hailstorm.sinks.sink import Parcel
-from hailstorm.topology import step
+from hailstorm.topology import ends
 from hailstorm.topology.retention import DEFAULT
 from hailstorm.topology.schema import Column, Schema
 
@@ -134,7 +134,7 @@ def test_rows_that_are_delivered_at_most_once_stay_until_they_have_been_read(led
     for word in "abc":
         files = (written(ledger, ledger.stamp.new_name(), pa.table({"word": [word]})),)
         ledger.commit(next_commit(ledger.head, "tick", 1, datetime.now(UTC), outbox={"board": files}))
-    sink = step.Sink(
+    sink = ends.Sink(
         "board",
         Location("app.py", 3),
         ("words",),

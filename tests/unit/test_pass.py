@@ -13,12 +13,14 @@ import pyarrow as pa
 import pytest
 
 from hailstorm.columns import HASH, HIDDEN, KIND, TIME
-from hailstorm.engine.stages import chain, deposit
-from hailstorm.engine.stages.chain import Batches, Line, Pass, Shelf, Stage, Task, run_stages
+from hailstorm.engine.stages import deposit
+from hailstorm.engine.stages import task as task_module
+from hailstorm.engine.stages.chain import Line, Pass, Stage, run_stages
 from hailstorm.engine.stages.deposit import Deliver, GiveErrors, Outlet
 from hailstorm.engine.stages.failure import StageFailed
 from hailstorm.engine.stages.order import Order, Report
 from hailstorm.engine.stages.rows import ReadWhole
+from hailstorm.engine.stages.task import Batches, Shelf, Task
 from hailstorm.ledger import compaction
 from hailstorm.ledger.commit import Run
 from hailstorm.ledger.keyed_state import Layout
@@ -173,7 +175,7 @@ class Refuses:
 def test_letters_that_are_read_as_a_stream_are_handed_on_in_pieces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chain, "_MOST_LETTERS", 10)
+    monkeypatch.setattr(task_module, "_MOST_LETTERS", 10)
     order = Order(
         ledger=str(tmp_path), cache=str(tmp_path / "cache"), scratch=str(tmp_path / "s"), seq=1, epoch=1, now=5
     )
@@ -221,7 +223,7 @@ def _write(task: Task, name: str, first: int, count: int) -> None:
 def test_large_runs_are_written_beside_the_stages_and_reported_in_their_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chain, "_LARGE_RUN", 100)
+    monkeypatch.setattr(task_module, "_LARGE_RUN", 100)
     task = Ticks(tmp_path, (), (Layout("counts", ("k",)),), ())._task(None, 0)
     for name, count in (("counts", 500), ("counts", 5), ("other", 5)):
         _write(task, name, 0, count)
@@ -235,15 +237,15 @@ def test_large_runs_are_written_beside_the_stages_and_reported_in_their_order(
 
 
 def test_what_was_written_beside_a_failure_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chain, "_LARGE_RUN", 100)
-    task, written = Ticks(tmp_path, (), (Layout("counts", ("k",)),), ())._task(None, 0), chain.write_run
+    monkeypatch.setattr(task_module, "_LARGE_RUN", 100)
+    task, written = Ticks(tmp_path, (), (Layout("counts", ("k",)),), ())._task(None, 0), task_module.write_run
 
     def full(store: Store, table: str, *rest: Any, **options: Any) -> Run:
         if table == "full":
             raise OSError(28, "No space left on device")
         return written(store, table, *rest, **options)
 
-    monkeypatch.setattr(chain, "write_run", full)
+    monkeypatch.setattr(task_module, "write_run", full)
     with pytest.raises(StageFailed, match="No space left"), task.without_traces_of_failure():
         for name in ("counts", "full", "other"):
             _write(task, name, 0, 500)

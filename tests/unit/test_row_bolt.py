@@ -11,8 +11,8 @@ import pytest
 from hailstorm.columns import HIDDEN
 from hailstorm.engine.stages import bolt
 from hailstorm.engine.stages.bolt import RowBolt
-from hailstorm.engine.stages.chain import Task
 from hailstorm.engine.stages.order import Order, Report
+from hailstorm.engine.stages.task import Task
 
 RETURNS = pa.schema([("n", pa.int64()), pa.field("word", pa.string(), nullable=False)])
 

@@ -13,8 +13,10 @@ import pytest
 
 import hailstorm as hs
 from hailstorm.errors import HailstormError, TopologyError
+from hailstorm.topology.ends import Sink, Spout
 from hailstorm.topology.schema import Column
-from hailstorm.topology.step import ArrowBolt, Bolt, Fold, Select, Sink, Spout, Sql, Top, Union, Where
+from hailstorm.topology.stateful import Fold, Top
+from hailstorm.topology.stateless import ArrowBolt, Bolt, Select, Sql, Union, Where
 
 
 @pytest.fixture

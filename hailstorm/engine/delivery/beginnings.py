@@ -9,10 +9,10 @@ from __future__ import annotations
 from hailstorm.engine.delivery.outbox import Beginning, Outbox
 from hailstorm.errors import SinkError
 from hailstorm.sinks.sink import Cursor, Delivery
-from hailstorm.topology import step
+from hailstorm.topology import ends
 
 
-def own_cursor(sink: step.Sink, delivery: Delivery, newest: int) -> int:
+def own_cursor(sink: ends.Sink, delivery: Delivery, newest: int) -> int:
     """The last commit that an open sink says it has; 0 where it says nothing. `newest` is the ledger's."""
     cursor: Cursor | None = sink.sink.cursor() if sink.sink.keeps_cursor else None
     if cursor is None or (cursor.ledger != delivery.ledger and delivery.takes_over):
@@ -29,7 +29,7 @@ def own_cursor(sink: step.Sink, delivery: Delivery, newest: int) -> int:
     return cursor.commit
 
 
-def lacks_table(sink: step.Sink, beginning: Beginning, cursor: int, stored: int, is_first: bool) -> bool:
+def lacks_table(sink: ends.Sink, beginning: Beginning, cursor: int, stored: int, is_first: bool) -> bool:
     """`stored` is the cursor as the ledger knows it; `is_first`: the sink is opened for the first time in this run."""
     if beginning.whole > cursor:
         return False  # it is in the outbox already

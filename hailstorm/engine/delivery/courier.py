@@ -43,7 +43,7 @@ from hailstorm.engine.delivery.sink_state import Delivered, SinkState
 from hailstorm.engine.retry_wait import retry_wait
 from hailstorm.errors import HailstormError, LedgerError, TransientSinkError
 from hailstorm.sinks.sink import Delivery, Joining, Parcel, Rejected
-from hailstorm.topology import step
+from hailstorm.topology import ends
 from hailstorm.topology.arrow_types import arrow_schema
 from hailstorm.topology.settings import Settings
 
@@ -77,7 +77,7 @@ class Courier:
     def __init__(
         self,
         topology: str,
-        sink: step.Sink,
+        sink: ends.Sink,
         outbox: Outbox,
         changed: threading.Condition,
         settings: Settings,
@@ -325,7 +325,7 @@ class Courier:
             self.told = True
 
 
-def columns_of(sink: step.Sink) -> pa.Schema:
+def columns_of(sink: ends.Sink) -> pa.Schema:
     """What the sink is to prepare for. Every type is known: the negotiator has filled them in."""
     return arrow_schema((column.name, column.type or "string") for column in sink.schema)
 

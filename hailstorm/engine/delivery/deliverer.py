@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from hailstorm.engine.delivery.courier import Courier
 from hailstorm.engine.delivery.outbox import Outbox
 from hailstorm.engine.delivery.sink_state import Delivered, SinkState
-from hailstorm.topology import step
+from hailstorm.topology import ends
 from hailstorm.topology.settings import Settings
 
 _STOP_WAIT = 10.0  # how long `stop` waits for a delivery that is under way
@@ -40,7 +40,7 @@ class Deliverer:
     def __init__(
         self,
         topology: str,
-        sinks: Sequence[step.Sink],
+        sinks: Sequence[ends.Sink],
         outbox: Outbox,
         settings: Settings | None = None,
     ) -> None:

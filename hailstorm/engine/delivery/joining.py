@@ -12,8 +12,8 @@ from collections.abc import Mapping, Set
 
 from hailstorm.ledger.commit import SinkShape
 from hailstorm.ledger.live import Live
+from hailstorm.topology.ends import Sink
 from hailstorm.topology.fingerprint import called_then
-from hailstorm.topology.step import Sink
 from hailstorm.topology.topology import Topology
 
 
@@ -22,9 +22,7 @@ def known_sinks(
 ) -> dict[str, SinkShape]:
     """The sinks of this topology, for the commit after `head`. Sinks that are gone are forgotten."""
     found = {}
-    for sink in topology.steps:
-        if not isinstance(sink, Sink):
-            continue
+    for sink in topology.sinks:
         path = path_to_table(topology, sink, stateful)
         made = way_to_sink(topology, sink, stateful, fingerprints)
         before = head.sinks.get(sink.name)

@@ -16,7 +16,7 @@ from hailstorm.engine.tolerance import Recent, Tolerance, total
 from hailstorm.errors import SinkError
 from hailstorm.sinks.json_rows import json_rows
 from hailstorm.sinks.sink import Parcel, Rejected
-from hailstorm.topology import step
+from hailstorm.topology import ends
 from hailstorm.topology.settings import Settings
 
 
@@ -24,7 +24,7 @@ class Rejections:
     """`begin` before every attempt, `reject` in it at most once per commit, `end` after it when it has succeeded."""
 
     def __init__(
-        self, sink: step.Sink, outbox: Outbox, settings: Settings, pieces: Callable[[Entry], Iterator[pa.Table]]
+        self, sink: ends.Sink, outbox: Outbox, settings: Settings, pieces: Callable[[Entry], Iterator[pa.Table]]
     ) -> None:
         self._step, self._outbox, self._settings, self._pieces = sink, outbox, settings, pieces
         self._tolerance = Tolerance.of(settings)

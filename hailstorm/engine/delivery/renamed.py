@@ -16,8 +16,8 @@ from hailstorm.errors import RunError
 from hailstorm.ledger.cursors import SinkRecord
 from hailstorm.ledger.ledger import Ledger
 from hailstorm.ledger.renaming import Names
+from hailstorm.topology.ends import Sink
 from hailstorm.topology.settings import Settings
-from hailstorm.topology.step import Sink
 
 _SECONDS = 60.0
 

@@ -12,7 +12,6 @@ from functools import partial
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from hailstorm.algebra.monoid import name_of
 from hailstorm.columns import HASH, HIDDEN, KIND, OLD
 from hailstorm.engine.plan.flow import Flow, Job
 from hailstorm.engine.plan.plan import Branch, CompiledStep
@@ -27,15 +26,10 @@ from hailstorm.ledger.commit import PanesShape, StepShape
 from hailstorm.ledger.keyed_state import Layout
 from hailstorm.ledger.letters import LETTER
 from hailstorm.topology.arrow_types import spark_name
-from hailstorm.topology.step import (
-    Fold,
-    Newest,
-    Output,
-    Process,
-    Sink,
-    Step,
-    WindowedFold,
-)
+from hailstorm.topology.ends import Sink
+from hailstorm.topology.stateful import WindowedFold
+from hailstorm.topology.stateless import Output
+from hailstorm.topology.step import Step
 from hailstorm.topology.times import times_matter
 from hailstorm.topology.topology import Topology
 
@@ -98,7 +92,7 @@ class Builder:
         source = self.topology.step(step.inputs[0])
         flow = self.rows_of(source.name)
         seen = flow.then(SeenChanges()) if self._times(source) else flow
-        if self.marking and isinstance(step, Process | Newest):
+        if self.marking and step.keeps_state:
             return seen.then(Unmark())
         return seen.then(MarkRows(source.name)) if self.marking and source.is_table else seen
 
@@ -189,7 +183,7 @@ class Builder:
     def consumers(self, step: Step) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The names of the sinks, and of the other steps, that read this step."""
         found = self.topology.consumers(step.name)
-        sinks = tuple(consumer.name for consumer in found if isinstance(consumer, Sink))
+        sinks = tuple(consumer.name for consumer in found if not consumer.gives_rows)
         # A union may read a step twice: then there are two readers, and the step must run once all the same.
         # A named output reads nothing of the step's own rows.
         readers = [(consumer.name, consumer.inputs) for consumer in found if not isinstance(consumer, Sink | Output)]
@@ -201,7 +195,7 @@ class Builder:
 
     def _times_of_keys(self, step: Step) -> bool:
         """Whether the time of a table's row is a matter of its key alone: a window's last moment."""
-        while not isinstance(step, Fold) and step.is_table and len(step.inputs) == 1:
+        while step.is_table and step.has_keys_of_input:
             step = self.topology.step(step.inputs[0])
         return isinstance(step, WindowedFold)
 
@@ -231,7 +225,7 @@ def shape_of(
         key=tuple(key.names),
         values=tuple(values.names),
         key_types=tuple(spark_name(field.type) for field in key),
-        value_types=_value_types(step, values),
+        value_types=tuple(step.value_types[name] for name in values.names) if step.value_types else (),
         tables={layout.table: layout.key for layout in layouts},
         waits=waits,
         order=(waits,) if waits in values.names else (),
@@ -239,12 +233,6 @@ def shape_of(
         agendas={layout.table: layout.clock for layout in layouts if layout.clock},
         panes=panes,
     )
-
-
-def _value_types(step: Step, values: pa.Schema) -> tuple[str, ...]:
-    if isinstance(step, Fold):
-        return tuple(name_of(step.monoids[name]) for name in values.names)
-    return tuple(spark_name(field.type) for field in values) if isinstance(step, Process) else ()
 
 
 def shape_of_stream(step: Step, schema: pa.Schema, layouts: tuple[Layout, ...]) -> StepShape:

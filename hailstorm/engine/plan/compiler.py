@@ -46,31 +46,12 @@ from hailstorm.engine.stages.windows import with_windows
 from hailstorm.errors import TopologyError
 from hailstorm.ledger.keyed_state import Layout
 from hailstorm.topology import mistakes
-from hailstorm.topology.step import (
-    ArrowBolt,
-    Bolt,
-    Distinct,
-    Fold,
-    Join,
-    Lookup,
-    Newest,
-    Ordered,
-    Output,
-    Process,
-    Select,
-    Sink,
-    SourceTable,
-    Spout,
-    Sql,
-    Step,
-    TableJoin,
-    Top,
-    TwoSided,
-    Union,
-    Where,
-    WindowedFold,
-)
+from hailstorm.topology.ends import Sink, SourceTable, Spout
+from hailstorm.topology.stateful import Distinct, Fold, Newest, Ordered, Process, Top, WindowedFold
+from hailstorm.topology.stateless import ArrowBolt, Bolt, Output, Select, Sql, Union, Where
+from hailstorm.topology.step import Step
 from hailstorm.topology.topology import Topology
+from hailstorm.topology.two_sided import Join, Lookup, TableJoin, TwoSided
 
 
 def compile_topology(

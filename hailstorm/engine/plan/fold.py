@@ -49,7 +49,8 @@ from hailstorm.engine.stages.waiting import CLOSED, DUE, Waiting
 from hailstorm.errors import TopologyError
 from hailstorm.ledger.hashing import can_hash
 from hailstorm.ledger.keyed_state import Layout
-from hailstorm.topology.step import Fold, Step
+from hailstorm.topology.stateful import Fold
+from hailstorm.topology.step import Step
 
 
 @dataclass(frozen=True)

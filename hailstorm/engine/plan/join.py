@@ -19,7 +19,7 @@ from hailstorm.engine.stages.sides import Side
 from hailstorm.errors import TopologyError
 from hailstorm.ledger.keyed_state import Layout
 from hailstorm.topology.arrow_types import spark_name
-from hailstorm.topology.step import TableJoin, TwoSided
+from hailstorm.topology.two_sided import TableJoin, TwoSided
 
 
 @dataclass(frozen=True)

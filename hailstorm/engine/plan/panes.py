@@ -18,7 +18,7 @@ from hailstorm.engine.stages.waiting import DUE
 from hailstorm.ledger.commit import PaneMonoid, PanesShape
 from hailstorm.ledger.hashing import can_hash
 from hailstorm.ledger.keyed_state import Layout
-from hailstorm.topology.step import WindowedFold
+from hailstorm.topology.stateful import WindowedFold
 
 
 def may_share(step: WindowedFold, flow: Flow) -> bool:

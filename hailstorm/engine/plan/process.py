@@ -16,7 +16,7 @@ from hailstorm.engine.stages.process_calls import OWN
 from hailstorm.engine.stages.process_timers import TIMER_COLUMNS
 from hailstorm.topology.arrow_types import arrow_type
 from hailstorm.topology.schema import Schema
-from hailstorm.topology.step import Process
+from hailstorm.topology.stateful import Process
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,8 @@ from hailstorm.engine.stages.table_sessions import ReplaceSessions, SessionMembe
 from hailstorm.engine.stages.waiting import DUE
 from hailstorm.engine.stages.windows import AssignWindows
 from hailstorm.ledger.hashing import can_hash
-from hailstorm.topology.step import Step, WindowedFold
+from hailstorm.topology.stateful import WindowedFold
+from hailstorm.topology.step import Step
 
 
 def assigning(step: WindowedFold, flow: Flow, late: Outlet | None, tasks: int, panes: bool) -> Stage:

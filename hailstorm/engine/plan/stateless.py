@@ -25,19 +25,10 @@ from hailstorm.engine.stages.rows import CopyToAll
 from hailstorm.spouts.decode import decoder
 from hailstorm.spouts.decode.tombstones import TombstoneDecoder
 from hailstorm.topology.arrow_types import arrow_type
+from hailstorm.topology.ends import Sink, Spout
 from hailstorm.topology.query import carry_columns
-from hailstorm.topology.step import (
-    ArrowBolt,
-    Bolt,
-    Output,
-    Process,
-    Select,
-    Sink,
-    Spout,
-    Sql,
-    Union,
-    Where,
-)
+from hailstorm.topology.stateful import Process
+from hailstorm.topology.stateless import ArrowBolt, Bolt, Output, Select, Sql, Union, Where
 from hailstorm.topology.times import goes_by_time_below
 
 

@@ -17,7 +17,7 @@ from hailstorm.engine.stages.lookup import LookUpLatest, LookupShape
 from hailstorm.engine.stages.lookup_by_time import LookUpByTime, expiring, waiting
 from hailstorm.engine.stages.sides import ReadDue, Side
 from hailstorm.ledger.keyed_state import Layout
-from hailstorm.topology.step import Join, Lookup
+from hailstorm.topology.two_sided import Join, Lookup
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,8 @@ from hailstorm.engine.stages.expressions import in_arrow
 from hailstorm.engine.stages.newest import DELETES, SEEN, KeepNewest, MarkGone, RecordTimes, forgotten
 from hailstorm.engine.stages.sides import ReadDue, Side
 from hailstorm.ledger.keyed_state import Layout
-from hailstorm.topology.step import Newest, SourceTable
+from hailstorm.topology.ends import SourceTable
+from hailstorm.topology.stateful import Newest
 
 
 @dataclass(frozen=True)

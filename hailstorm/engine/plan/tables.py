@@ -16,7 +16,7 @@ from hailstorm.engine.plan.flow import Flow, type_text, why_not
 from hailstorm.engine.stages.expressions import in_arrow
 from hailstorm.engine.stages.table_changes import ChangesSelect, ChangesWhere, SeenChanges
 from hailstorm.topology.sql import rewrite_columns
-from hailstorm.topology.step import Select, Where
+from hailstorm.topology.stateless import Select, Where
 from hailstorm.types import spark_type
 
 _CARRIED = (*HIDDEN.names, HASH)

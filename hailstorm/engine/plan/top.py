@@ -20,7 +20,7 @@ from hailstorm.engine.stages.rows import ReadRows, ReadWhole
 from hailstorm.engine.stages.top import KeepTop
 from hailstorm.engine.stages.top_per import KeepTopOfGroups
 from hailstorm.topology.sql_text import column_named
-from hailstorm.topology.step import Top
+from hailstorm.topology.stateful import Top
 
 
 @dataclass(frozen=True)

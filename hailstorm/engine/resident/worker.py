@@ -25,7 +25,8 @@ import pyarrow as pa
 from hailstorm.engine.resident.following import Following
 from hailstorm.engine.resident.messages import Beat, Done, Errand, Failed, Follow, Here, as_word, encoded
 from hailstorm.engine.resident.wire import HungUp, Wire
-from hailstorm.engine.stages.chain import Batches, Pass
+from hailstorm.engine.stages.chain import Pass
+from hailstorm.engine.stages.task import Batches
 
 BEAT_SECONDS = 0.2
 _QUIET_SECONDS = 0.5  # without an order: time to look for garbage

@@ -20,10 +20,10 @@ import numpy as np
 import pyarrow as pa
 
 from hailstorm.columns import EVENT_TIME, HASH, HIDDEN, LETTER_ID, OFFSET, PARTITION, SPOUT, TASK, TIME
-from hailstorm.engine.stages.chain import Batches, Task
 from hailstorm.engine.stages.event_times import times_out_of_range
 from hailstorm.engine.stages.given_rows import check_row, columns_of, reason_of, rows_of
 from hailstorm.engine.stages.marks import without_mark
+from hailstorm.engine.stages.task import Batches, Task
 from hailstorm.errors import Location, RunError
 from hailstorm.halving import failing_parts
 from hailstorm.spouts.cycles import without_collecting

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from hailstorm.engine.stages.chain import Batches, Task
 from hailstorm.engine.stages.expressions import Expression
+from hailstorm.engine.stages.task import Batches, Task
 
 
 @dataclass(frozen=True)

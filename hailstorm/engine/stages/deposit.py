@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 
 from hailstorm.columns import EVENT_TIME, HASH, HIDDEN, SIGN, TIME
 from hailstorm.engine.stages.bolt import refuse_row
-from hailstorm.engine.stages.chain import Batches, Refused, Task
 from hailstorm.engine.stages.marks import marked
+from hailstorm.engine.stages.task import Batches, Refused, Task
 from hailstorm.ledger.keyed_state import seen_changes
 from hailstorm.ledger.letters import letters_table
 

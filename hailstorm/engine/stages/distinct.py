@@ -17,10 +17,10 @@ import pyarrow.compute as pc
 
 from hailstorm.clock.watermark import BEGINNING
 from hailstorm.columns import EVENT_TIME, HASH, HIDDEN, KEY_HASH, TIME, UPDATED
-from hailstorm.engine.stages.chain import Batches, Task
 from hailstorm.engine.stages.deposit import Outlet
 from hailstorm.engine.stages.group import groups_of
 from hailstorm.engine.stages.process_events import in_order, numbers
+from hailstorm.engine.stages.task import Batches, Task
 from hailstorm.engine.stages.waiting import DUE
 from hailstorm.ledger.keyed_state import Layout
 from hailstorm.ledger.runs import Positions, hashes_of

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from hailstorm.columns import HASH, KEY_HASH
-from hailstorm.engine.stages.chain import Batches, Task
 from hailstorm.engine.stages.read import share_of
+from hailstorm.engine.stages.task import Batches, Task
 from hailstorm.ledger.keyed_state import Layout
 from hailstorm.ledger.runs import shaped
 

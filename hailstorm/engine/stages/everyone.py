@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hailstorm.columns import EVENT_TIME, HASH, HIDDEN, KIND
-from hailstorm.engine.stages.chain import Batches, Task
+from hailstorm.engine.stages.task import Batches, Task
 from hailstorm.ledger.keyed_state import Layout
 from hailstorm.ledger.runs import sort_by_hash
 

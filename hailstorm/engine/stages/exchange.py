@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from hailstorm.engine.stages.chain import Batches, Task
 from hailstorm.engine.stages.due import ReadDue
 from hailstorm.engine.stages.read import share_of
+from hailstorm.engine.stages.task import Batches, Task
 from hailstorm.ledger.keyed_state import Layout
 from hailstorm.ledger.runs import hashes_of
 

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hailstorm.columns import EVENT_TIME, FOUND, HASH, MEMBERS, OLD_VALUE, PRIOR, STATE, TIME, UPDATED
-from hailstorm.engine.stages.chain import Batches, Task
 from hailstorm.engine.stages.deposit import hand_on
+from hailstorm.engine.stages.task import Batches, Task
 from hailstorm.engine.stages.waiting import CLOSED, DUE, Waiting
 from hailstorm.ledger.keyed_state import Layout, changes, unless
 from hailstorm.ledger.runs import is_sorted, sort_by_hash

@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hailstorm.columns import EVENT_TIME, HASH, KIND, OLD, OWN_HASH, SIGN, TIME, UPDATED
-from hailstorm.engine.stages.chain import Batches, Task
 from hailstorm.engine.stages.deposit import hand_on
 from hailstorm.engine.stages.key_join import later_of
 from hailstorm.engine.stages.newest import first_of_keys
 from hailstorm.engine.stages.sides import Side, has_all, split
+from hailstorm.engine.stages.task import Batches, Task
 from hailstorm.ledger.arrays import order_of
 from hailstorm.ledger.hashing import hash_columns
 from hailstorm.ledger.keyed_state import Layout, changes, is_among

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from hailstorm.algebra.monoid import ArrowLift
 from hailstorm.columns import EVENT_TIME, HASH, MEMBERS, STATE, TIME, WINDOW_END, WINDOW_START
-from hailstorm.engine.stages.chain import Batches, Task
+from hailstorm.engine.stages.task import Batches, Task
 from hailstorm.ledger.arrays import integers, order_by, order_of
 from hailstorm.ledger.cache import Moments
 from hailstorm.ledger.hashing import hash_columns

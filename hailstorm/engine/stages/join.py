@@ -22,11 +22,11 @@ import pyarrow.compute as pc
 
 from hailstorm.clock.watermark import BEGINNING
 from hailstorm.columns import EVENT_TIME, HASH, HIDDEN, NUMBER, OWN_HASH, TICK, UPDATED
-from hailstorm.engine.stages.chain import Batches, Task
 from hailstorm.engine.stages.deposit import Outlet
 from hailstorm.engine.stages.key_join import later_of
 from hailstorm.engine.stages.matching import Flags, Numbers, key_numbers, pairs, times_of
 from hailstorm.engine.stages.sides import Side, has_all, numbered, split
+from hailstorm.engine.stages.task import Batches, Task
 from hailstorm.ledger.keyed_state import Layout
 
 _SHORTEST_STRETCH = 60_000_000  # µs: as many slots for the keys of a stretch

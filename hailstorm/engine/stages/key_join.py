@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hailstorm.columns import EVENT_TIME, HASH, KIND, PRESENT, TIME
-from hailstorm.engine.stages.chain import Batches, Task
 from hailstorm.engine.stages.deposit import hand_on
 from hailstorm.engine.stages.newest import first_of_keys
 from hailstorm.engine.stages.sides import Side, split
+from hailstorm.engine.stages.task import Batches, Task
 from hailstorm.ledger.cache import OpenRun
 from hailstorm.ledger.equality import one_chunk
 from hailstorm.ledger.keyed_state import Layout, changes

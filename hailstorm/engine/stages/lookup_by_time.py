@@ -28,11 +28,11 @@ from hailstorm.columns import (
     TICK,
     UPDATED,
 )
-from hailstorm.engine.stages.chain import Batches, Task
 from hailstorm.engine.stages.lookup import LookupShape, places_among
 from hailstorm.engine.stages.matching import Flags, Numbers, key_numbers, newest_until, times_of
 from hailstorm.engine.stages.newest import REMEMBERED, first_of_keys
 from hailstorm.engine.stages.sides import has_all, numbered, split
+from hailstorm.engine.stages.task import Batches, Task
 from hailstorm.ledger.arrays import order_of
 from hailstorm.ledger.keyed_state import Layout, is_among
 from hailstorm.ledger.runs import sort_by_hash

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hailstorm.columns import EVENT_TIME, HASH, HIDDEN, OFFSET, OLD, PARTITION, SPOUT
-from hailstorm.engine.stages.chain import Batches, Task
+from hailstorm.engine.stages.task import Batches, Task
 
 Texts = dict[str, str]  # by column: a value as text
 

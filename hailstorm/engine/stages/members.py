@@ -28,8 +28,8 @@ from hailstorm.columns import (
     WINDOW_END,
     WINDOW_START,
 )
-from hailstorm.engine.stages.chain import Batches, Task
 from hailstorm.engine.stages.fold import without_null_keys
+from hailstorm.engine.stages.task import Batches, Task
 from hailstorm.ledger.hashing import hash_columns
 from hailstorm.ledger.keyed_state import KeyedState, Layout, is_among
 from hailstorm.ledger.runs import sort_by_hash

@@ -32,9 +32,9 @@ from hailstorm.columns import (
     UPDATED,
 )
 from hailstorm.engine.stages.bolt import refuse_row
-from hailstorm.engine.stages.chain import Batches, Task
 from hailstorm.engine.stages.deposit import Outlet, hand_on
 from hailstorm.engine.stages.sides import Side, split
+from hailstorm.engine.stages.task import Batches, Task
 from hailstorm.ledger.equality import one_chunk
 from hailstorm.ledger.keyed_state import Layout, changes, is_among, unless
 from hailstorm.ledger.lookup import Matches

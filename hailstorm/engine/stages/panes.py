@@ -24,11 +24,11 @@ from hailstorm.clock.panes import Panes
 from hailstorm.clock.watermark import BEGINNING
 from hailstorm.clock.windows import Closing, Times
 from hailstorm.columns import EVENT_TIME, HASH, KEY_HASH, MEMBERS, PANE, STATE, TIME, UPDATED, WINDOW_END, WINDOW_START
-from hailstorm.engine.stages.chain import Batches, Task
 from hailstorm.engine.stages.deposit import Outlet
 from hailstorm.engine.stages.fold import Cell, without_null_keys
 from hailstorm.engine.stages.group import groups_of
 from hailstorm.engine.stages.reduce import merged_states
+from hailstorm.engine.stages.task import Batches, Task
 from hailstorm.engine.stages.waiting import DUE, Waiting
 from hailstorm.engine.stages.windows import refuse_late, within_years
 from hailstorm.ledger.arrays import order_of

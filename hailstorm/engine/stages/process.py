@@ -28,13 +28,13 @@ from hailstorm.columns import (
     TIMER,
 )
 from hailstorm.engine.stages.bolt import as_list, refuse_row, row_type
-from hailstorm.engine.stages.chain import Batches, Task
 from hailstorm.engine.stages.deposit import Outlet
 from hailstorm.engine.stages.given_rows import columns_of, reason_of
 from hailstorm.engine.stages.group import groups_of
 from hailstorm.engine.stages.process_calls import Calls, Firing, StateClass, Values
 from hailstorm.engine.stages.process_events import event_values, in_order, numbers, readable_events
 from hailstorm.engine.stages.process_timers import TIMER_COLUMNS, TimerTables
+from hailstorm.engine.stages.task import Batches, Task
 from hailstorm.ledger.keyed_state import Layout
 from hailstorm.ledger.runs import Positions, hashes_of
 from hailstorm.spouts.cycles import without_collecting

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from hailstorm.clock.watermark import BEGINNING, END
 from hailstorm.columns import EVENT_TIME, OFFSET, PARTITION, SPOUT
 from hailstorm.engine.stages.bolt import as_list, readable, row_type
-from hailstorm.engine.stages.chain import Task
+from hailstorm.engine.stages.task import Task
 from hailstorm.ledger.arrays import order_of
 from hailstorm.ledger.runs import Positions
 from hailstorm.topology.process import Event

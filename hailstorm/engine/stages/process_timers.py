@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hailstorm.columns import HASH, KEY_HASH, NUMBER, TIME, TIMER, TIMER_AT, TIMER_CLOCK
-from hailstorm.engine.stages.chain import Task
 from hailstorm.engine.stages.process_calls import Asked, Firing
+from hailstorm.engine.stages.task import Task
 from hailstorm.ledger.hashing import hash_columns
 from hailstorm.ledger.keyed_state import Layout
 from hailstorm.ledger.ordering import sortable

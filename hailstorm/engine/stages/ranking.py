@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hailstorm.columns import HASH, TIME, UPDATED
-from hailstorm.engine.stages.chain import Batches, Task
+from hailstorm.engine.stages.task import Batches, Task
 from hailstorm.ledger.equality import equal_values
 from hailstorm.ledger.keyed_state import Layout, changes
 from hailstorm.ledger.lookup import Matches

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hailstorm.columns import HIDDEN, LETTER_ID, OFFSET, PARTITION, SPOUT, TIME, TIMER
-from hailstorm.engine.stages.chain import Batches, Task
 from hailstorm.engine.stages.event_times import EventTimes
 from hailstorm.engine.stages.order import Seen, TaskRange, letter_id
+from hailstorm.engine.stages.task import Batches, Task
 from hailstorm.ledger.letters import LETTER, ROW
 from hailstorm.ledger.stores.store import read_table
 from hailstorm.spouts.archive import Archived

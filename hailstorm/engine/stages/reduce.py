@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hailstorm.columns import EVENT_TIME, HASH, MEMBERS, STATE, TIME
-from hailstorm.engine.stages.chain import Batches, Task
 from hailstorm.engine.stages.fold import Cell
 from hailstorm.engine.stages.group import groups_of, reduced
+from hailstorm.engine.stages.task import Batches, Task
 from hailstorm.engine.stages.waiting import DUE
 from hailstorm.ledger.open_windows import merge_neighbours
 from hailstorm.ledger.runs import Positions, hashes_of

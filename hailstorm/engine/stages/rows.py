@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hailstorm.columns import EVENT_TIME, GONE, HASH, KIND, TASK, UPDATED
-from hailstorm.engine.stages.chain import Batches, Task
 from hailstorm.engine.stages.read import share_of
+from hailstorm.engine.stages.task import Batches, Task
 from hailstorm.ledger.keyed_state import Layout
 from hailstorm.ledger.runs import shaped
 

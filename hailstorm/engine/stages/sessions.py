@@ -18,10 +18,10 @@ import pyarrow.compute as pc
 
 from hailstorm.clock.windows import Closing
 from hailstorm.columns import EVENT_TIME, HASH, MEMBERS, SIGN, STATE, TIME, WINDOW_END, WINDOW_START
-from hailstorm.engine.stages.chain import Batches, Task
 from hailstorm.engine.stages.deposit import Outlet
 from hailstorm.engine.stages.fold import Cell, without_null_keys
 from hailstorm.engine.stages.group import groups_of
+from hailstorm.engine.stages.task import Batches, Task
 from hailstorm.engine.stages.waiting import DUE, Waiting
 from hailstorm.engine.stages.windows import refuse_late, within_years
 from hailstorm.ledger.arrays import order_by, order_of

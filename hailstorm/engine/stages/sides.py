@@ -17,8 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hailstorm.columns import HASH, NUMBER, OWN_HASH, SIDE, TICK
-from hailstorm.engine.stages.chain import Batches, Stage, Task, run_stages
+from hailstorm.engine.stages.chain import Stage, run_stages
 from hailstorm.engine.stages.read import share_of
+from hailstorm.engine.stages.task import Batches, Task
 from hailstorm.ledger.arrays import order_of
 from hailstorm.ledger.hashing import can_hash, hash_columns
 from hailstorm.ledger.keyed_state import Layout

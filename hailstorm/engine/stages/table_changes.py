@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hailstorm.columns import EVENT_TIME, HASH, KIND, OLD
-from hailstorm.engine.stages.chain import Batches, Task
 from hailstorm.engine.stages.expressions import Expression
+from hailstorm.engine.stages.task import Batches, Task
 from hailstorm.ledger.keyed_state import changes, seen_changes
 
 

@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hailstorm.columns import EVENT_TIME, HASH, MEMBERS, SIGN, TIME, UPDATED, WINDOW_END, WINDOW_START
-from hailstorm.engine.stages.chain import Batches, Task
 from hailstorm.engine.stages.fold import without_null_keys
 from hailstorm.engine.stages.group import groups_of
 from hailstorm.engine.stages.members import LIVE, forget, newest_of_each
+from hailstorm.engine.stages.task import Batches, Task
 from hailstorm.ledger.arrays import order_by
 from hailstorm.ledger.keyed_state import Layout
 from hailstorm.ledger.runs import hashes_of, sort_by_hash

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hailstorm.columns import EVENT_TIME, HASH, KIND, TIME, UPDATED
-from hailstorm.engine.stages.chain import Batches, Task
 from hailstorm.engine.stages.deposit import hand_on
 from hailstorm.engine.stages.ranking import BY, RANK, Ranking, changes_of_shown, ranking_of
+from hailstorm.engine.stages.task import Batches, Task
 from hailstorm.ledger.arrays import flags, integers, numbers, order_of
 from hailstorm.ledger.cache import OpenRun
 from hailstorm.ledger.equality import equal_values, one_chunk

@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hailstorm.columns import BUCKET, DELETED, EVENT_TIME, SIGN, TIME, UPDATED
-from hailstorm.engine.stages.chain import Batches, Task
 from hailstorm.engine.stages.deposit import hand_on
 from hailstorm.engine.stages.group import groups_of
 from hailstorm.engine.stages.ranking import BY, RANK, Ranking, changes_of_shown, ranking_of
+from hailstorm.engine.stages.task import Batches, Task
 from hailstorm.ledger.cache import OpenRun
 from hailstorm.ledger.equality import equal_values
 from hailstorm.ledger.keyed_state import is_among

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from hailstorm.clock.watermark import END
 from hailstorm.clock.windows import Closing
 from hailstorm.columns import EVENT_TIME, FOUND, HASH, KEY_HASH, MEMBERS, STATE, TIME, UPDATED, WINDOW_END
-from hailstorm.engine.stages.chain import Task
+from hailstorm.engine.stages.task import Task
 from hailstorm.ledger.keyed_state import Layout, is_among
 from hailstorm.ledger.lookup import Matches
 from hailstorm.ledger.runs import first_of_each_key, hashes_of, sort_by_hash

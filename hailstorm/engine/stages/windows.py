@@ -17,8 +17,8 @@ from hailstorm.clock.watermark import FIRST_MOMENT, LAST_MOMENT
 from hailstorm.clock.windows import Closing, Windows
 from hailstorm.columns import EVENT_TIME, INNER, SIGN, TIME, WINDOW_END, WINDOW_START
 from hailstorm.engine.stages.bolt import refuse_row
-from hailstorm.engine.stages.chain import Batches, Task
 from hailstorm.engine.stages.deposit import Outlet
+from hailstorm.engine.stages.task import Batches, Task
 
 
 def with_windows(schema: pa.Schema) -> pa.Schema:

@@ -13,7 +13,6 @@ from hailstorm.clock.coverage import Coverage, Overlap
 from hailstorm.errors import RunError
 from hailstorm.ledger.commit import Covered
 from hailstorm.ledger.live import Live
-from hailstorm.topology.step import Spout
 from hailstorm.topology.topology import Topology
 
 
@@ -43,7 +42,4 @@ def refuse_overlap(head: Live, interval: Interval) -> None:
 
 
 def spouts_above(topology: Topology, name: str) -> set[str]:
-    step = topology.step(name)
-    if isinstance(step, Spout):
-        return {name}
-    return {spout for above in step.inputs for spout in spouts_above(topology, above)}
+    return {spout.name for spout in topology.only([name]).spouts}

@@ -9,15 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from hailstorm.algebra.monoid import name_of
 from hailstorm.engine.ticks.renaming import describe_renamed, renames
 from hailstorm.errors import RunError
 from hailstorm.ledger.commit import StepShape
 from hailstorm.ledger.live import Live
 from hailstorm.ledger.renaming import has_state, under_names_of_now
-from hailstorm.topology.arrow_types import spark_name
 from hailstorm.topology.fingerprint import fingerprint
-from hailstorm.topology.step import Fold, Process, Step
+from hailstorm.topology.step import Step
 from hailstorm.topology.topology import Topology
 
 
@@ -126,18 +124,12 @@ def _other_key(key: tuple[str, ...], types: tuple[str, ...], shape: StepShape) -
 
 
 def _lacking(step: Step, shape: StepShape) -> tuple[str, ...]:
-    if not isinstance(step, Process):
-        return ()
-    return tuple(name for name in shape.values if name not in [field.name for field in step.fields])
+    """Of a step whose code may change freely; of any other one the change itself needs a word."""
+    return () if step.needs_word else tuple(name for name in shape.values if name not in step.value_types)
 
 
 def _retyped(step: Step, shape: StepShape) -> str:
-    if isinstance(step, Process):
-        new = {field.name: spark_name(field.column.type) for field in step.fields}
-    elif isinstance(step, Fold):
-        new = {name: name_of(monoid) for name, monoid in step.monoids.items()}
-    else:
-        return ""
+    new = step.value_types
     old = dict(zip(shape.values, shape.value_types, strict=bool(shape.value_types)))
     return "; ".join(
         f"'{name}' was {old[name]}, and is {new[name]}" for name in new if old.get(name, new[name]) != new[name]
@@ -166,29 +158,28 @@ def require_consent(
     for name, how in found.retyped.items():
         if name not in recomputed:
             step = topology.step(name)
-            is_fold = isinstance(step, Fold)
-            what, begins = ("another monoid", "null") if is_fold else ("a field of another type", "its default")
+            renamed = f"Under another name it begins with {step.new_value}, and"
             raise RunError(
                 13,
-                f"{step.kind} '{name}' has {what} than its state: {how}",
+                f"{step.kind} '{name}' has {step.retyped_value} than its state: {how}",
                 at=step.at,
-                hint=f"What one has kept is not read as the other's. Under another name it begins with {begins}, and\n"
+                hint=f"What one has kept is not read as the other's. {renamed}\n"
                 f"the old one is forgotten with --accept {name}\n"
                 f"Or make its state again from what the logs hold: --recompute {name}",
             )
     for name, gone in found.lacking.items():
         if name not in (*accepted, *recomputed):
-            fields = ", ".join(f"'{field}'" for field in gone)
+            step, fields = topology.step(name), ", ".join(f"'{field}'" for field in gone)
             raise RunError(
                 14,
-                f"process '{name}' no longer has {fields}, and its state does",
-                at=topology.step(name).at,
+                f"{step.kind} '{name}' no longer has {fields}, and its state does",
+                at=step.at,
                 hint=f"To go on without what is there: --accept {name}\nOr give the state class the field back.\n"
                 f"To make its state again from what the logs hold: --recompute {name}",
             )
     for name in (*found.changed, *found.returned):
         step = topology.step(name)
-        if step.keeps_state and name not in (*accepted, *recomputed):
+        if step.needs_word and name not in (*accepted, *recomputed):
             what = "has changed since its state was written" if name in found.changed else "was away and has old state"
             raise RunError(
                 2,

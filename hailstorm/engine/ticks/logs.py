@@ -18,7 +18,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from hailstorm.clock.clock import Clock, Interval
@@ -29,7 +29,6 @@ from hailstorm.ledger.live import Live
 from hailstorm.spouts.roster import OneLog, living
 from hailstorm.spouts.source import Gradual, LivingSource, holes
 from hailstorm.topology.settings import OnOverload
-from hailstorm.topology.step import Spout, Step
 from hailstorm.topology.topology import Topology
 
 OnDataLoss = Literal["fail", "continue"]
@@ -177,11 +176,7 @@ class Logs:
 
     def used_by(self, topology: Topology) -> Topology:
         """The topology with its spouts reading these copies."""
-
-        def remembering(step: Step) -> Step:
-            return replace(step, source=self.sources[step.name]) if isinstance(step, Spout) else step
-
-        return topology.with_steps(remembering)
+        return topology.with_sources(lambda spout: self.sources[spout.name])
 
     def choose(
         self,

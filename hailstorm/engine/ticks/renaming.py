@@ -26,8 +26,9 @@ from hailstorm.ledger.renaming import (
     with_former,
 )
 from hailstorm.ledger.stores.store import Store
+from hailstorm.topology.ends import Sink
 from hailstorm.topology.fingerprint import declared_parts, fingerprint
-from hailstorm.topology.step import Sink, Step
+from hailstorm.topology.step import Step
 from hailstorm.topology.topology import Topology
 
 
@@ -122,13 +123,9 @@ def _known_as(topology: Topology, live: Live, names: Names, stateful: Set[str]) 
     former = fingerprint(topology, names)
     steps = {name: with_former(shape, names.get(name), live.commit) for name, shape in after.steps.items()}
     sinks = {name: with_former(shape, names.get(name), live.commit) for name, shape in after.sinks.items()}
-    for sink in topology.steps:
+    for sink in topology.sinks:
         known = sinks.get(sink.name)
-        if (
-            isinstance(sink, Sink)
-            and known
-            and known.fingerprint == way_to_sink(topology, sink, stateful, former, names)
-        ):
+        if known and known.fingerprint == way_to_sink(topology, sink, stateful, former, names):
             same = way_to_sink(topology, sink, stateful, fingerprint(topology))
             sinks[sink.name] = msgspec.structs.replace(known, fingerprint=same)
     return msgspec.structs.replace(after, steps=steps, sinks=sinks)

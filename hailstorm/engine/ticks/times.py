@@ -70,7 +70,7 @@ class Times:
 
     def _said(self, watermark: Watermark, released: Released) -> OfSteps:
         steps = self.of_steps(watermark, released)
-        return {name: times for name, times in steps.items() if self.topology.step(name).kind != "sink"}
+        return {name: times for name, times in steps.items() if self.topology.step(name).gives_rows}
 
     @property
     def _patience(self) -> dict[str, Patience]:
