@@ -15,15 +15,19 @@ _UNITS = {
     86_400_000: ("d", "day", "days"),
     604_800_000: ("w", "week", "weeks"),
 }
+_ALL_OF_TIME = 10_000 * 366 * 86_400_000  # the years 1 to 9999 are shorter
 _MILLISECONDS = {word: size for size, words in _UNITS.items() for word in words}
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", re.IGNORECASE)
 
 
 def read_duration(text: object) -> int | None:
-    """The whole milliseconds, or None for what is not a duration."""
+    """The whole milliseconds, or None for what is not a duration.
+
+    What is longer than all of time is as long as that: no two moments are further apart, and sums with it fit 64 bits.
+    """
     found = _DURATION.fullmatch(text) if isinstance(text, str) else None
     size = _MILLISECONDS.get(found[2].lower()) if found else None
-    return round(float(found[1]) * size) if found and size else None
+    return round(min(float(found[1]) * size, _ALL_OF_TIME)) if found and size else None
 
 
 def read_signed_duration(text: object) -> int | None:

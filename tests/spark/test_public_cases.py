@@ -196,3 +196,38 @@ def test_days_of_zones_whose_clocks_jump_at_midnight_by_a_day_or_by_half_an_hour
                 for row in driver.rows(f"days{number}")
             ]
             assert sorted(found) == [(*day, 2) for day in days]
+
+
+FOR_EVER = "99999999999 days"
+LAST = "9999-12-31T23:59:59.999999Z"
+
+
+def test_what_waits_for_a_time_after_the_end_of_time_comes_at_the_end_of_input(spark: SparkSession) -> None:
+    """A join without a bound, as others have it, is one whose bound is longer than all of time."""
+    storm = hs.Topology("for_ever")
+    schema = "k STRING, v INT, at TIMESTAMP"
+    left = storm.spout("left", hs.Log("x"), schema=schema, event_time="at", max_ahead=FOR_EVER)
+    right = storm.table("right", hs.Log("x"), schema=schema, key="k", event_time="at", max_ahead=FOR_EVER)
+    changes = right.sql("changes", "SELECT k, v, at FROM right")
+    pairs = left.join("pairs", changes, on="k", within=FOR_EVER, how="full")
+    pairs.window("10 seconds", emit="final", late="side", keep=FOR_EVER).fold("tens", n=hs.count())
+    left.lookup("known", right, on="k", as_of="event time").sink("out", hs.Console())
+    with Driver(storm, spark, tasks=(0,)) as driver:
+        for spout, key, time in [
+            ("left", "a", at(0).isoformat()),
+            ("left", "b", at(5).isoformat()),
+            ("right", "a", at(11).isoformat()),
+            ("right", "c", at(12).isoformat()),
+        ]:
+            driver.feed(spout, [{"k": key, "v": 1, "at": time}])
+        driver.advance()
+        assert [row["k"] for row in driver.rows("pairs")] == ["a"]
+        driver.feed("left", [{"k": "c", "v": 1, "at": LAST}])
+        driver.complete()
+        found = [(row["k"], row["v"], row["v_right"]) for row in driver.rows("pairs")]
+        assert sorted(found, key=repr) == [("a", 1, 1), ("b", 1, None), ("c", 1, 1)]
+        known = sorted((row["k"], row["v_right"]) for row in driver.rows("known"))
+        assert known == [("a", None), ("b", None), ("c", 1)]
+        assert sorted((row["window_start"], row["n"]) for row in driver.table("tens")) == [(at(0), 1), (at(10), 1)]
+        assert [letter["step"] for letter in driver.errors()] == ["tens"], "the last window ends after the last moment"
+        assert driver.ledger.head.late == 0

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import hailstorm as hs
+from hailstorm.clock.watermark import FIRST_MOMENT, LAST_MOMENT
 from hailstorm.errors import Location, TopologyError
 from hailstorm.topology.durations import duration_text, milliseconds, read_duration, read_signed_duration
 from hailstorm.topology.settings import Settings
@@ -41,6 +42,15 @@ def test_anything_else_is_not_a_duration(text: Any) -> None:
 )
 def test_some_durations_may_go_back(text: str, expected: int | None) -> None:
     assert read_signed_duration(text) == expected
+
+
+def test_what_is_longer_than_all_of_time_is_as_long_as_that() -> None:
+    for_ever = read_duration("99999999999999 days")
+    assert for_ever is not None
+    assert for_ever == read_duration("9" * 400 + " weeks") == -(read_signed_duration("-99999999999999 days") or 0)
+    assert for_ever * 1000 > LAST_MOMENT - FIRST_MOMENT
+    # Tasks add a time, both bounds of a join, and twice as much for its slots.
+    assert LAST_MOMENT + 6 * for_ever * 1000 < 1 << 63
 
 
 def test_an_offset_that_goes_back_is_one_that_goes_on() -> None:

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hailstorm.clock.watermark import BEGINNING
+from hailstorm.clock.watermark import BEGINNING, END
 from hailstorm.columns import EVENT_TIME, HASH, HIDDEN, NUMBER, OWN_HASH, TICK, UPDATED
 from hailstorm.engine.stages.deposit import Outlet
 from hailstorm.engine.stages.key_join import later_of
@@ -160,6 +160,7 @@ class JoinStreams:
         if watermark is not None:
             # Where a bound is negative, that of a row may have passed before it comes. It is due at the next watermark.
             due = np.maximum(due, watermark + 1)
+        due = np.minimum(due, END)  # a bound may be after the end of time, and at that everything is due
         self._write(unmatched(self.step, stream.name), both, rows.num_rows, due, task)
 
     def _write(self, layout: Layout, rows: pa.Table, stay: int, hashes: Numbers, task: Task) -> None:

@@ -94,7 +94,7 @@ class LookUpByTime:
         if rows.num_rows:
             named = numbered(rows, task)
             columns = {name: named.column(name) for name in named.column_names if name not in (HASH, EVENT_TIME)}
-            own = {HASH: pa.array(times_of(rows, EVENT_TIME) + 1), OWN_HASH: rows.column(HASH)}
+            own = {HASH: pa.array(np.minimum(times_of(rows, EVENT_TIME) + 1, END)), OWN_HASH: rows.column(HASH)}
             task.state(self.waiting).write({**columns, **own}, rows.column(EVENT_TIME))
 
     def _answered(self, rows: pa.Table, came: pa.Table, task: Task) -> pa.Table:

@@ -1,8 +1,8 @@
 """Which windows a row is for, and which rows are too late.
 
 A row is late for a window that has ended by the tick's watermark, which is that of the commit before: so it depends
-neither on the order of rows nor on tasks. What no window takes any more goes to the step's `late` output, and is
-counted.
+neither on the order of rows nor on tasks. A row that one of its windows no longer takes goes to the step's `late`
+output, and is counted: once, and also where others of its windows take it.
 """
 
 from __future__ import annotations
