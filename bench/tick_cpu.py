@@ -55,6 +55,7 @@ from hailstorm.spouts.decode import decoder
 
 _STEP = "counts"
 _MINUTE = 60_000_000
+_PANES = Panes(Windows(60 * _MINUTE, 5 * _MINUTE))
 _START = 946_684_800_000_000  # 2000
 _TASK_0 = pa.record_batch({"id": pa.array([0])})
 KINDS: tuple[Kind, ...] = ("count", "tumbling", "sliding", "sessions", "words")
@@ -129,10 +130,16 @@ class Pass:
         self.watermark = _START + self.offset * self.work.apart
         for layout in self.layouts:
             runs, stamp = self.runs.get(layout.table, ()), Stamp(self.seq, 2)
-            past = self.reached.get(layout.table)
+            past = self._past(layout)
             merged = compact(open_store(self.folder), task.cache, layout.table, layout.key, runs, stamp, past=past)
             if merged is not None:
                 self.runs[layout.table] = changed_runs(runs, merged)
+
+    def _past(self, layout: Layout) -> int | None:
+        if PANE not in layout.key:
+            return self.reached.get(layout.table)
+        reached = self.reached.get(f"{_STEP}.agenda")
+        return None if reached is None else _PANES.over(reached)
 
 
 class _cpu_clock:
@@ -180,14 +187,14 @@ def _words(first: Stage) -> tuple[list[tuple[Stage, ...]], tuple[Layout, ...]]:
     return [(first, bolt, *grouped, LookUp(shape), WriteFold(shape)), (ReadRows((_STEP,), columns, 1), top)], layouts
 
 
-def _counted(key: tuple[str, ...]) -> tuple[tuple[Cell, ...], tuple[Stage, ...]]:
+def _counted(key: tuple[str, ...], hashed: tuple[str, ...] | None = None) -> tuple[tuple[Cell, ...], tuple[Stage, ...]]:
     """A count by key: its one cell, and the stages that group rows."""
     monoid = hs.count()
     assert isinstance(monoid, SqlMonoid)
     arrow = monoid.pieces(()).arrow
     assert arrow is not None and arrow.lift is not None
     cells = (Cell("n", pa.int64(), pa.int64(), False, arrow.merge, None, arrow.merge),)
-    return cells, (RefuseNullKeys(_STEP, key), GroupRows(key, (Lifted("n", (), arrow.lift),)))
+    return cells, (RefuseNullKeys(_STEP, key), GroupRows(key, (Lifted("n", (), arrow.lift),), hashed=hashed))
 
 
 def _stages(kind: str) -> tuple[tuple[Stage, ...], tuple[Layout, ...]]:
@@ -196,8 +203,8 @@ def _stages(kind: str) -> tuple[tuple[Stage, ...], tuple[Layout, ...]]:
         return _sessions()
     windowed = kind != "count"
     key = ("k", WINDOW_START, WINDOW_END) if windowed else ("k",)
-    cells, grouped = _counted(key)
     final = kind == "sliding"
+    cells, grouped = _counted(key, ("k",) if final else None)
     closing = Closing("final" if final else "updates")
     waiting = Waiting(_STEP, key, one_task=not final, closing=closing) if windowed else None
     shape = FoldShape(_STEP, key, cells, False, False, (), False, False, waiting)
@@ -208,10 +215,10 @@ def _stages(kind: str) -> tuple[tuple[Stage, ...], tuple[Layout, ...]]:
         return (AssignWindows(_STEP, windows, closing, None), *grouped, *written), own
     if kind == "sliding":
         assert waiting is not None
-        panes = Panes(Windows(60 * _MINUTE, 5 * _MINUTE))
         own = (*own, Layout(f"{_STEP}.panes", ("k", PANE)))
-        join = JoinPanes(Waiting(_STEP, key, one_task=True, closing=closing), panes, cells, True)
-        assign = AssignPanes(_STEP, panes, closing, None)
+        waiting = Waiting(_STEP, key, one_task=True, closing=closing)
+        join = JoinPanes(waiting, _PANES, cells, (("k", pa.int64()),), tasks=1, hashed=True)
+        assign = AssignPanes(_STEP, _PANES, closing, None)
         return (assign, *grouped, join, ReduceStates(key, cells), *written), own
     return (*grouped, *written), own
 

@@ -105,7 +105,7 @@ def _compacted(ledger: Ledger) -> dict[str, tuple[int, int]]:
         keys |= shape.tables or {step: shape.key}
     for table, key in keys.items():
         runs = head.runs.get(table, ())
-        past = head.reached.get(table)
+        past = head.past(table)
         change = merge(ledger.store, ledger.cache, table, key, runs, ledger.stamp, everything=True, past=past)
         if change is not None:
             changes[table] = change

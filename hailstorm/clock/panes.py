@@ -40,6 +40,10 @@ class Panes:
         start = last[index] - (count[index] - 1 - place) * windows.every
         return index, windows.moment(start), windows.moment(start + windows.size)
 
+    def over(self, moment: int) -> int:
+        """All windows of panes up to this number have ended by then."""
+        return moment - self.windows.reach
+
     @property
     def _rest(self) -> int:
         return self.windows.size % self.windows.every

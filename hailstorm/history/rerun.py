@@ -151,7 +151,7 @@ class Rerun:
         scratch = self.scratch
         for table, key in scratch.head.state_keys().items():
             head = scratch.head
-            past = head.reached.get(table)
+            past = head.past(table)
             change = compact(
                 scratch.store, scratch.cache, table, key, head.runs.get(table, ()), scratch.stamp, past=past
             )

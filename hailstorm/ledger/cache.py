@@ -14,7 +14,7 @@ import shutil
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -28,7 +28,7 @@ from hailstorm.columns import DELETED
 from hailstorm.ledger.arrays import distinct, flags, highest, integers
 from hailstorm.ledger.commit import Run
 from hailstorm.ledger.copies import CheckedCopy, read_copy, write_copy, wrong_with_copy
-from hailstorm.ledger.runs import Hashes, equal_keys, hashes_of, run_name
+from hailstorm.ledger.runs import Hashes, hashes_of, run_name
 from hailstorm.ledger.stores import cache_folder, open_store, remove_older_copies
 from hailstorm.ledger.stores.store import Store, read_table
 
@@ -63,6 +63,8 @@ class Moments:
     def _of(values: pa.Array) -> Moments | None:
         if not values.null_count:
             times = integers(values)
+            if times.min() == times.max():
+                return Moments(times[:1], np.zeros(len(times), dtype=np.int32))
             borders = np.flatnonzero(times[1:] != times[:-1]) + 1
             if len(borders) <= FEW_MOMENTS:  # in the order of time, as rows often come
                 begun = times[np.concatenate(([0], borders))]
@@ -103,22 +105,6 @@ class OpenRun:
             found = highest(self.table.column(column)).cast(pa.int64()).as_py()
             self._known["latest", column] = _BEFORE_ALL if found is None else found
         return int(self._known["latest", column])
-
-    @cached_property
-    def groups(self) -> tuple[Hashes, Hashes]:
-        """The different hashes, and where the rows of each begin; behind the last one, how many rows there are."""
-        starts = np.flatnonzero(self.hashes[1:] != self.hashes[:-1]) + 1
-        borders = np.concatenate(([0], starts, [len(self.hashes)]))
-        return self.hashes[borders[:-1]], borders
-
-    def is_mixed(self, by: Sequence[str]) -> bool:
-        """Whether rows of one hash have different values in these columns."""
-        known = ("mixed", *by)
-        if known not in self._known:
-            same = np.flatnonzero(self.hashes[1:] == self.hashes[:-1])
-            keys = self.table.select(list(by))
-            self._known[known] = not bool(equal_keys(keys, same, keys, same + 1).all())
-        return bool(self._known[known])
 
     @cached_property
     def deleted(self) -> npt.NDArray[np.bool_] | None:

@@ -17,7 +17,9 @@ from itertools import groupby, pairwise
 import numpy as np
 import pyarrow as pa
 
+from hailstorm.columns import PANE
 from hailstorm.faults import fault
+from hailstorm.ledger.arrays import integers, taken
 from hailstorm.ledger.cache import OpenRun, RunCache
 from hailstorm.ledger.commit import Run, Stamp, StateChange
 from hailstorm.ledger.runs import hashes_of, merge_runs, write_run
@@ -81,8 +83,9 @@ def _is_full(tier: Sequence[Layer]) -> bool:
 class Merge:
     """Runs of one table of state that become fewer. `runs` are newest first, `seq` is that of the newest.
 
-    `whole` says that no older run may hold one of their keys: then tombstones can go. Of an agenda, entries until
-    `past` have been handled, and are dropped. `borders` are the hashes at which another owner's range begins.
+    `whole` says that no older run may hold one of their keys: then tombstones can go. Rows until `past` are over, and
+    are dropped: of an agenda those of earlier times, of panes those of lower numbers. `borders` are the hashes at which
+    another owner's range begins.
     """
 
     step: str
@@ -180,12 +183,19 @@ def merged(
             return None
         rows = merge_runs(pieces, merge.key, drop_deleted=merge.whole)
         if merge.past is not None:
-            rows = rows.slice(int(np.searchsorted(hashes_of(rows), merge.past, side="right")))
+            rows = _after(rows, merge.key, merge.past)
         if rows.num_rows:
             run = write_run(store, merge.step, rows, merge.stamp, merge.seq)
             cache.put(merge.step, run.id, rows)
             added.append(run)
     return added
+
+
+def _after(rows: pa.Table, key: Sequence[str], past: int) -> pa.Table:
+    if PANE not in key:
+        return rows.slice(int(np.searchsorted(hashes_of(rows), past, side="right")))
+    panes = integers(rows.column(PANE).combine_chunks())
+    return rows if panes.min(initial=past + 1) > past else taken(rows, np.flatnonzero(panes > past))
 
 
 def _cut(run: OpenRun, low: int, high: int) -> OpenRun:

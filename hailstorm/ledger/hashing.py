@@ -48,19 +48,23 @@ def can_hash(type_: pa.DataType) -> bool:
     return any(is_kind(type_) for is_kind in kinds)
 
 
-def hash_columns(columns: Sequence[pa.Array], count: int) -> npt.NDArray[np.int64]:
-    """The hash of each of so many rows of these columns. No columns, as for a global fold, hash to 0."""
+def hash_columns(
+    columns: Sequence[pa.Array], count: int, before: npt.NDArray[np.int64] | None = None
+) -> npt.NDArray[np.int64]:
+    """The hash of each of so many rows of these columns; of more columns, where the hashes of those `before` these are
+    known. No columns, as for a global fold, hash to 0."""
     if not columns:
         return np.zeros(count, dtype=np.int64)
     hashes = np.empty(count, dtype=np.int64)
     for start in range(0, count, _BLOCK):
         block = hashes[start : start + _BLOCK]
-        block[:] = _hash_block([column.slice(start, _BLOCK) for column in columns], len(block))
+        seeds = None if before is None else before[start : start + _BLOCK]
+        block[:] = _hash_block([column.slice(start, _BLOCK) for column in columns], len(block), seeds)
     return hashes
 
 
-def _hash_block(columns: Sequence[pa.Array], count: int) -> npt.NDArray[np.int64]:
-    seeds = np.full(count, _SEED, dtype=np.uint64)
+def _hash_block(columns: Sequence[pa.Array], count: int, before: npt.NDArray[np.int64] | None) -> npt.NDArray[np.int64]:
+    seeds = np.full(count, _SEED, dtype=np.uint64) if before is None else before.view(np.uint64)
     for column in columns:
         hashed = _hash_column(column, seeds)
         if column.null_count:

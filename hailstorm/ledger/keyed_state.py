@@ -16,6 +16,7 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -37,8 +38,18 @@ from hailstorm.ledger.cache import OpenRun
 from hailstorm.ledger.commit import Run
 from hailstorm.ledger.compaction import hash_ranges
 from hailstorm.ledger.equality import equal_values, one_chunk
-from hailstorm.ledger.lookup import Matches, Members, all_members, look_up, numbered_members, range_of
-from hailstorm.ledger.runs import buckets_of, hashes_of, is_sorted, merge_runs, sort_by_hash
+from hailstorm.ledger.lookup import (
+    Between,
+    Matches,
+    all_members,
+    look_up,
+    numbered_rows,
+    numbers_in,
+    range_of,
+)
+from hailstorm.ledger.runs import Hashes, buckets_of, hashes_of, is_sorted, merge_runs, sort_by_hash
+
+ALL_HASHES: Between = (-(1 << 63), (1 << 63) - 1)
 
 
 @dataclass(frozen=True)
@@ -118,10 +129,21 @@ class KeyedState:
         # Rows of another group come along where hashes are equal.
         return rows.filter(is_among(rows, groups, by)) if by else rows
 
-    def numbered(self, groups: pa.Table, by: Sequence[str], number: str) -> Members:
-        """Every live row of these groups, by group and `number`: a column of integers that with `by` is the key.
-        `groups` are sorted by hash and have one row each."""
-        return numbered_members(groups, by, number, self._opened(groups))
+    def numbered(
+        self,
+        number: str,
+        wanted: Callable[[Hashes], npt.NDArray[np.bool_]],
+        columns: pa.Schema,
+        between: Between | None = None,
+    ) -> list[pa.Table]:
+        """Every live row whose `number`, a column of integers in the key, is wanted: in several tables, sorted by hash,
+        with the hash, the other columns of the key, and these columns. With `between`, of a range of hashes."""
+        runs = self._between(*(between or ALL_HASHES))
+        return numbered_rows(self._layout.key, number, wanted, columns, runs, between)
+
+    def numbers(self, number: str, between: Between | None = None) -> Hashes:
+        """The different numbers that rows have, sorted. Some rows may be gone."""
+        return numbers_in(number, self._between(*(between or ALL_HASHES)))
 
     def due(self, after: int, until: int) -> pa.Table | None:
         """The rows of an agenda that are due in (after, until], in microseconds, in order of time."""

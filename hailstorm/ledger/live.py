@@ -75,6 +75,20 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
         """The columns that make a row one row, of every table of state."""
         return {table: key for shape in self.steps.values() for table, key in shape.tables.items()}
 
+    def past(self, table: str) -> int | None:
+        """Up to where the rows of a table are over, as compaction takes it: an agenda's by their time, panes by their
+        number. None: none are."""
+        step = table.partition(".")[0]
+        panes = self.steps[step].panes if step in self.steps else None
+        if panes is None or table != f"{step}.panes":
+            return self.reached.get(table)
+        from hailstorm.clock.panes import Panes  # with what a command that reads one key has no time for
+        from hailstorm.clock.windows import Windows
+
+        reached = self.reached.get(f"{step}.agenda")
+        windows = Windows(panes.size, panes.every, panes.offset, panes.zone)
+        return None if reached is None else Panes(windows).over(reached)
+
     def after(self, commit: Commit) -> Live:
         """What is live once this commit, the next one, has happened."""
         assert commit.covers_from == self.commit + 1, (commit.covers_from, self.commit)

@@ -10,15 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from hailstorm.columns import DELETED
-from hailstorm.ledger.arrays import flags_at, integers, numbers, order_of, taken
+from hailstorm.columns import DELETED, HASH
+from hailstorm.ledger.arrays import distinct, flags_at, integers, taken
 from hailstorm.ledger.cache import Moments, OpenRun
-from hailstorm.ledger.runs import Hashes, Positions, equal_keys, hashes_of
+from hailstorm.ledger.runs import Hashes, Positions, equal_keys, hashes_of, merge_runs, shaped
 
 
 @dataclass(frozen=True)
@@ -185,104 +186,81 @@ def all_members(hashes: Hashes, runs: Iterable[OpenRun], after: tuple[str, int] 
     return found
 
 
-@dataclass(frozen=True)
-class Members:
-    """Rows of groups, by group and number; `group` is the place of the group of each. Columns are read when asked."""
-
-    group: Positions
-    known: Positions  # the different numbers, sorted
-    which: Positions  # of each row, the place of its number among them
-    parts: tuple[tuple[OpenRun, Positions], ...] = ()
-    chosen: Positions = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # among the rows of all parts
-
-    def __len__(self) -> int:
-        return len(self.group)
-
-    def column(self, name: str, type_: pa.DataType, rows: Positions | None = None) -> pa.Array:
-        """A column of these rows, or of some of them."""
-        if not self.parts:
-            return pa.nulls(0, type_)
-        found = pa.concat_arrays([_taken(run, name, type_, places) for run, places in self.parts])
-        return found.take(numbers(self.chosen if rows is None else self.chosen[rows]))
+Between = tuple[int, int]  # hashes, both ends included
 
 
-_NONE = np.zeros(0, dtype=np.int64)
-_SPARSE = 4  # cells for each row: then rows are sorted instead
+def numbers_in(number: str, runs: Iterable[OpenRun]) -> Hashes:
+    """The different values of a column of integers, sorted, also those of rows that are gone."""
+    found = [_numbers_of(run, number)[0] for run in runs]
+    return distinct(np.concatenate(found)) if found else np.zeros(0, dtype=np.int64)
 
 
-def numbered_members(groups: pa.Table, by: Sequence[str], number: str, runs: Iterable[OpenRun]) -> Members:
-    """Every live row of these groups, where a row is known by its group and the integer column `number`.
+def numbered_rows(
+    key: Sequence[str],
+    number: str,
+    wanted: Callable[[Hashes], npt.NDArray[np.bool_]],
+    columns: pa.Schema,
+    runs: Iterable[OpenRun],
+    between: Between | None = None,
+) -> list[pa.Table]:
+    """Every live row whose `number`, a column of integers in the key, is wanted: in several tables, sorted by hash,
+    with the hash, the other columns of the key, and these columns.
 
-    Groups are sorted by hash and have one row each. It is `all_members` without a comparison of keys between rows, and
-    without reading what nobody asks for.
+    Most numbers are in one run alone, and then no row of another one has to be compared.
     """
-    hashes, keys = hashes_of(groups), groups.select(list(by))
-    found = [(run, *_rows_of(run, hashes, keys, by)) for run in runs]
-    found = [(run, places, group) for run, places, group in found if len(places)]
-    if not found:
-        return Members(_NONE, _NONE, _NONE)
-    total = sum(len(places) for _, places, _ in found)
-    moments = [(run.moments(number), places) for run, places, _ in found]
-    few = [(one, places) for one, places in moments if one is not None]
-    known = np.unique(np.concatenate([one.known for one, _ in few])) if few else _NONE
-    if len(few) < len(found) or len(known) * len(hashes) > _SPARSE * total:
-        return _sorted_members(number, found)
-    # A cell for each group and number. The oldest rows first, so that newer ones replace them.
-    cells = np.full(len(hashes) * len(known), -1, dtype=np.int64)
-    row = total
-    for (run, places, group), (one, _) in zip(reversed(found), reversed(few), strict=True):
-        row -= len(places)
-        numbers_ = np.searchsorted(known, one.known)[one.which[places]]
-        rows = np.arange(row, row + len(places))
-        if run.deleted is not None:
-            rows[run.deleted[places]] = -1
-        cells[group * len(known) + numbers_] = rows
-    there = np.flatnonzero(cells >= 0)
-    group = there // len(known)
-    return Members(
-        group, known, there - group * len(known), tuple((run, places) for run, places, _ in found), cells[there]
-    )
+    found = []
+    for run in runs:
+        known, which = _numbers_of(run, number)
+        mask = wanted(known)
+        if mask.any():
+            found.append((run, known, which, mask))
+    times = _counted([known[mask] for _, known, _, mask in found])
+    several, rest = [], [name for name in key if name != number]
+    tables = []
+    for run, known, which, mask in found:
+        is_shared = np.array([times.get(one, 0) > 1 for one in known.tolist()], dtype=np.bool_) & mask
+        if is_shared.any():
+            rows = _within(run, np.flatnonzero(is_shared[which]), between)
+            several.append(_columns_at(run, (*key, HASH, DELETED), columns, rows))
+        alone = mask & ~is_shared
+        if alone.any():
+            rows = None if alone.all() and run.deleted is None else np.flatnonzero(alone[which])
+            rows = rows if run.deleted is None or rows is None else rows[~run.deleted[rows]]
+            tables.append(_columns_at(run, (*rest, HASH), columns, _within(run, rows, between)))
+    if several:
+        merged = merge_runs(several, key, drop_deleted=True)
+        tables.append(merged.select(tables[0].column_names if tables else [*rest, HASH, *columns.names]))
+    return [table for table in tables if table.num_rows]
 
 
-def _rows_of(run: OpenRun, hashes: Hashes, keys: pa.Table, by: Sequence[str]) -> tuple[Positions, Positions]:
-    """The rows of a run that are of these groups, and the group of each, in its order."""
-    if not len(run.hashes):
-        return _NONE, _NONE
-    distinct, borders = run.groups
-    place = np.minimum(np.searchsorted(distinct, hashes), len(distinct) - 1)
-    group = np.flatnonzero(distinct[place] == hashes)
-    first, counts = borders[place[group]], borders[place[group] + 1] - borders[place[group]]
-    mixed = bool(by) and run.is_mixed(by)
-    # Other keys may have the same hash.
-    if by and not mixed:
-        same = equal_keys(run.table.select(list(by)), first, keys, group)
-        if not same.all():
-            group, first, counts = group[same], first[same], counts[same]
-    if not len(counts) or counts.max() == 1:
-        places = first
-    else:
-        places = np.repeat(first - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
-        group = np.repeat(group, counts)
-    if mixed:
-        same = equal_keys(run.table.select(list(by)), places, keys, group)
-        places, group = places[same], group[same]
-    return places, group
+def _counted(sets: Sequence[Hashes]) -> dict[int, int]:
+    """How many of these sets have each number."""
+    known, times = np.unique(np.concatenate(sets), return_counts=True) if sets else ((), ())
+    return {int(one): int(count) for one, count in zip(known, times, strict=True)}
 
 
-def _sorted_members(number: str, found: Sequence[tuple[OpenRun, Positions, Positions]]) -> Members:
-    """As `numbered_members`, where there are many different numbers for few rows."""
-    group = np.concatenate([group for _, _, group in found])
-    value = np.concatenate([integers(_taken(run, number, pa.int64(), places)) for run, places, _ in found])
-    known, which = np.unique(value, return_inverse=True)
-    both = group * len(known) + which
-    order = order_of(both)  # newer rows first among those that are one
-    both = both[order]
-    newest = np.ones(len(order), dtype=np.bool_)
-    newest[1:] = both[1:] != both[:-1]
-    gone = [np.zeros(len(places), np.bool_) if run.deleted is None else run.deleted[places] for run, places, _ in found]
-    chosen = order[newest]
-    chosen = chosen[~np.concatenate(gone)[chosen]]
-    return Members(group[chosen], known, which[chosen], tuple((run, places) for run, places, _ in found), chosen)
+def _numbers_of(run: OpenRun, number: str) -> tuple[Hashes, npt.NDArray[np.integer[Any]]]:
+    """The different numbers of a run, and which of them each row has."""
+    moments = run.moments(number)
+    if moments is not None:
+        return moments.known, moments.which
+    encoded = run.table.column(number).combine_chunks().dictionary_encode()
+    return integers(encoded.dictionary), encoded.indices.to_numpy()
+
+
+def _within(run: OpenRun, rows: Positions | None, between: Between | None) -> Positions | None:
+    """Those of these rows that are in a range of hashes; None is all."""
+    if between is None or (between[0] <= run.first and run.last <= between[1]):
+        return rows
+    rows = np.arange(len(run.hashes)) if rows is None else rows
+    hashes = run.hashes[rows]
+    return rows[np.searchsorted(hashes, between[0]) : np.searchsorted(hashes, between[1], side="right")]
+
+
+def _columns_at(run: OpenRun, names: Sequence[str], typed: pa.Schema, rows: Positions | None) -> pa.Table:
+    names = [name for name in names if name not in typed.names]
+    table = run.table.select([*names, *(name for name in typed.names if name in run.table.schema.names)])
+    return shaped(table if rows is None else taken(table, rows), pa.schema([*map(table.schema.field, names), *typed]))
 
 
 def range_of(run: OpenRun, after: int, until: int) -> pa.Table:

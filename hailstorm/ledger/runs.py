@@ -176,7 +176,8 @@ def first_of_each_key(hashes: Hashes, keys: pa.Table, order: Positions) -> npt.N
 
 
 def equal_keys(left: pa.Table, left_at: Positions, right: pa.Table, right_at: Positions) -> npt.NDArray[np.bool_]:
-    """Row by row: whether the keys at these places of two tables are equal. Keys are never null."""
+    """Row by row: whether the keys at these places of two tables are equal. Keys are never null, but in an agenda in
+    entries that are about all keys: nulls are equal."""
     equal = np.ones(len(left_at), dtype=np.bool_)
     for a, b in zip(left.columns, right.columns, strict=True):
         equal &= _equal(_one_chunk(taken(a, left_at)), _one_chunk(taken(b, right_at)))
@@ -184,6 +185,9 @@ def equal_keys(left: pa.Table, left_at: Positions, right: pa.Table, right_at: Po
 
 
 def _equal(a: pa.Array, b: pa.Array) -> npt.NDArray[np.bool_]:
+    if a.null_count or b.null_count:
+        codes = key_numbers(pa.table({"": pa.concat_arrays([a, b])}), np.arange(len(a) + len(b)))
+        return np.equal(codes[: len(a)], codes[len(a) :])
     if pa.types.is_nested(a.type):
         return _equal(as_text(a), as_text(b))
     if not pa.types.is_floating(a.type):

@@ -49,6 +49,7 @@ def keepers_of_rows() -> hs.Topology:
     clicks.lookup("named", last, on="u", suffix="_last").sink("a", hs.Console())
     clicks.lookup("then", last, on="u", as_of="event time", suffix="_then").sink("b", hs.Console())
     clicks.ordered("tidy").sink("c", hs.Console())
+    clicks.window("12 seconds", every="4 seconds", emit="final").fold("sliding", by="u", n=hs.count())
     last.join("sized", clicks.fold("sizes", by="n", clicks=hs.count()), on="n")
     return storm
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from hailstorm.clock.panes import Panes
 from hailstorm.clock.watermark import BEGINNING, due_until
-from hailstorm.columns import HIDDEN
+from hailstorm.columns import HIDDEN, PANE
 from hailstorm.engine.stages.chain import Stage, run_stages
 from hailstorm.engine.stages.order import Order, Report
 from hailstorm.engine.stages.task import Shelf, Task
@@ -33,6 +34,7 @@ class Ticks:
     ) -> None:
         self.folder, self.stages, self.layouts, self.outputs = folder, stages, layouts, outputs
         self.step = layouts[0].step
+        self.panes: Panes | None = None  # of a fold that has some
         self.runs: dict[str, tuple[Run, ...]] = {}
         self.reached: dict[str, int] = {}
         self.seq = 0
@@ -71,12 +73,18 @@ class Ticks:
 
     def compact(self) -> None:
         for layout in self.layouts:
-            store, past = open_store(self.folder), self.reached.get(layout.table)
+            store, past = open_store(self.folder), self._past(layout)
             cache = self._task(None, 0).cache
             runs, stamp = self.runs.get(layout.table, ()), Stamp(self.seq + 1, 1)
             change = compact(store, cache, layout.table, layout.key, runs, stamp, everything=True, past=past)
             if change is not None:
                 self.runs[layout.table] = changed_runs(runs, change)
+
+    def _past(self, layout: Layout) -> int | None:
+        if self.panes is None or PANE not in layout.key:
+            return self.reached.get(layout.table)
+        reached = self.reached.get(f"{self.step}.agenda")
+        return None if reached is None else self.panes.over(reached)
 
     def _task(self, watermark: int | None, now: int) -> Task:
         order = Order(

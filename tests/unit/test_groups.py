@@ -83,7 +83,7 @@ def test_rows_of_few_windows_are_grouped_as_by_all_columns(
         assert found is None
         return
     assert found is not None
-    order, starts = found
+    order, starts, hashes = found
     rows = keys.to_pylist()
     groups = [part.tolist() for part in np.split(order, starts[1:])]
     assert all(part == sorted(part) for part in groups)
@@ -91,6 +91,8 @@ def test_rows_of_few_windows_are_grouped_as_by_all_columns(
     for number, row in enumerate(rows):
         expected.setdefault(repr(row), []).append(number)
     assert sorted(groups) == sorted(expected.values())
+    if hashes is not None:
+        assert hashes.tolist() == hash_columns(list(others.values()), count)[order[starts]].tolist()
 
 
 def test_columns_of_that_name_with_nulls_are_no_windows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,3 +100,9 @@ def test_columns_of_that_name_with_nulls_are_no_windows(monkeypatch: pytest.Monk
     columns = {WINDOW_START: pa.array([1, None]), WINDOW_END: pa.array([2, 2])}
     assert groups_by_window(pa.table(columns)) is None
     assert groups_by_window(pa.table({WINDOW_START: pa.array([1, 1])})) is None
+
+
+def test_a_hash_goes_on_from_that_of_the_columns_before() -> None:
+    columns = [pa.array(["a", "b", None]), pa.array([1, 2, 3]), pa.array([7, 7, 7])]
+    before = hash_columns(columns[:1], 3)
+    assert hash_columns(columns[1:], 3, before).tolist() == hash_columns(columns, 3).tolist()

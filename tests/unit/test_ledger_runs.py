@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hailstorm.columns import TIME
 from hailstorm.ledger.cache import OpenRun
 from hailstorm.ledger.commit import Stamp
-from hailstorm.ledger.lookup import all_members, look_up, numbered_members
+from hailstorm.ledger.lookup import all_members, look_up, numbered_rows, numbers_in
 from hailstorm.ledger.runs import (
     buckets_of,
     equal_keys,
@@ -139,26 +139,53 @@ def test_times_of_a_run_are_known_when_they_are_few(many: int) -> None:
 @pytest.mark.slow
 @settings(max_examples=examples(80, 200), deadline=None)
 @given(layers(), st.data())
-def test_members_by_number_are_the_newest_rows_of_their_groups(
+def test_rows_of_some_numbers_are_the_newest_ones_wherever_they_are(
     case: tuple[dict[tuple[str, int], int], list[Layer]], data: st.DataObject
 ) -> None:
     _, made = case
-    words = sorted({word for layer in made for word, _ in layer} | {"nowhere"})
+    words = sorted({word for layer in made for word, _ in layer})
     hashes = {word: data.draw(HASHES) for word in words}  # of the group: all its rows have it
     by_key = {key: hashes[key[0]] for layer in made for key in layer}
-    asked = data.draw(st.lists(st.sampled_from(words), unique=True, min_size=1))
-    asked.sort(key=lambda word: hashes[word])
-    groups = pa.table({"_hash": pa.array([hashes[word] for word in asked], pa.int64()), "word": asked})
-    runs = [opened(timed(table_of(layer, by_key))) for layer in reversed(made)]
-    found = numbered_members(groups, ["word"], "place", runs)
-    rows = zip(found.group, found.known[found.which], found.column("n", pa.int64()).to_pylist(), strict=True)
-    expected = {
-        (asked.index(word), place): n
+    asked = data.draw(st.sets(st.integers(0, 3)))
+    between = data.draw(st.none() | st.tuples(HASHES, HASHES).map(lambda both: (min(both), max(both))))
+    tables = [table_of(layer, by_key) for layer in reversed(made)]
+    runs = [opened(table.set_column(2, "place", table.column("place").cast(pa.int64()))) for table in tables]
+
+    def wanted(numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        return np.isin(numbers, list(asked))
+
+    columns = pa.schema([("n", pa.int64()), ("place", pa.int64()), ("later", pa.int64())])
+    with pytest.MonkeyPatch.context() as patch:
+        if data.draw(st.booleans()):
+            patch.setattr("hailstorm.ledger.cache.FEW_MOMENTS", 0)  # as where each row has a number of its own
+        found = numbered_rows(["word", "place"], "place", wanted, columns, runs, between)
+    for table in found:
+        assert table.column_names == ["word", "_hash", "n", "place", "later"]
+        assert table.column("_hash").to_pylist() == sorted(table.column("_hash").to_pylist())
+        assert table.column("later").null_count == table.num_rows, "a column that runs do not have yet"
+    listed = [((row["word"], row["place"]), row["n"]) for table in found for row in table.to_pylist()]
+    assert len(dict(listed)) == len(listed), "each once"
+    assert dict(listed) == {
+        (word, place): n
         for (word, place), (n, _, deleted) in newest(made).items()
-        if word in asked and not deleted
+        if place in asked and not deleted and (between is None or between[0] <= hashes[word] <= between[1])
     }
-    listed = [((int(group), int(place)), n) for group, place, n in rows]
-    assert listed == sorted(expected.items()), "by group and number"
+    there = {place for layer in made for _, place in layer}
+    assert numbers_in("place", runs).tolist() == sorted(there)
+
+
+def test_entries_without_a_key_are_one_when_they_are_of_one_time() -> None:
+    def entries(*rows: tuple[int, str | None]) -> pa.Table:
+        hashes, words = zip(*rows, strict=True)
+        nothing = pa.repeat(False, len(rows))
+        return pa.table({"_hash": hashes, "word": pa.array(words, pa.string()), "_deleted": nothing})
+
+    merged = merge_runs([entries((7, None), (9, None)), entries((7, "a"), (7, None))], ["word"], drop_deleted=True)
+    assert merged.select(["_hash", "word"]).to_pylist() == [
+        {"_hash": 7, "word": None},
+        {"_hash": 7, "word": "a"},
+        {"_hash": 9, "word": None},
+    ]
 
 
 def timed(table: pa.Table) -> pa.Table:

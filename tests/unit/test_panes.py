@@ -17,6 +17,14 @@ from hailstorm.clock.windows import HOUR, Windows
 MINUTE = 60_000_000
 
 
+@pytest.mark.parametrize("zone", ["UTC", "America/St_Johns", "Pacific/Auckland"])
+def test_all_windows_of_panes_that_are_over_have_ended(zone: str) -> None:
+    panes = Panes(Windows(5 * HOUR, 2 * HOUR, 0, zone))
+    moment = int(datetime(2026, 3, 29, 1, tzinfo=UTC).timestamp()) * 1_000_000
+    _, _, ends = panes.windows_of(np.array([panes.over(moment), panes.over(moment) - HOUR]))
+    assert (ends <= moment).all()
+
+
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     every=st.integers(1, 40),

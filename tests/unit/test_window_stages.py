@@ -24,7 +24,10 @@ from hailstorm.engine.stages.panes import AssignPanes, JoinPanes
 from hailstorm.engine.stages.reduce import ReduceStates
 from hailstorm.engine.stages.waiting import Waiting
 from hailstorm.engine.stages.windows import AssignWindows
+from hailstorm.ledger.commit import Stamp
 from hailstorm.ledger.keyed_state import Layout
+from hailstorm.ledger.runs import write_run
+from hailstorm.ledger.stores import open_store
 from tests.length import examples
 from tests.unit.stage_ticks import Ticks, table_of
 
@@ -52,15 +55,18 @@ def ticks_of(folder: Path, windows: Windows, emit: Any, panes: bool) -> Ticks:
     cells = (Cell("c", pa.int64(), pa.int64(), False, arrow.merge, None, arrow.merge),)
     waiting = Waiting(STEP, KEY, one_task=not panes, closing=closing)
     shape = FoldShape(STEP, KEY, cells, False, False, (), feeds=True, times=False, waiting=waiting)
-    grouped = GroupRows(KEY, (Lifted("c", (), arrow.lift),))
+    grouped = GroupRows(KEY, (Lifted("c", (), arrow.lift),), hashed=("k",) if panes else None)
     stages: tuple[Stage, ...] = (AssignWindows(STEP, windows, closing, None), grouped)
     layouts = (Layout(STEP, KEY), *waiting.agendas)
     if panes:
         shared = Panes(windows)
-        join = JoinPanes(Waiting(STEP, KEY, one_task=True, closing=closing), shared, cells, one_task=True)
+        of_panes = Waiting(STEP, KEY, one_task=True, closing=closing)
+        join = JoinPanes(of_panes, shared, cells, (("k", pa.int64()),), tasks=1, hashed=True)
         stages = (AssignPanes(STEP, shared, closing, None), grouped, join, ReduceStates(KEY, cells))
         layouts = (*layouts, Layout(f"{STEP}.panes", ("k", PANE)))
-    return Ticks(folder, (*stages, LookUp(shape), WriteFold(shape)), layouts, (STEP,))
+    ticks = Ticks(folder, (*stages, LookUp(shape), WriteFold(shape)), layouts, (STEP,))
+    ticks.panes = Panes(windows) if panes else None
+    return ticks
 
 
 @pytest.mark.parametrize(
@@ -106,3 +112,64 @@ def test_windows_hold_what_the_rows_make_of_them(
             (row["k"], round(row["window_start"].timestamp() * 1e6)): row["c"] for row in ticks.state(Layout(STEP, KEY))
         }
     assert held == dict(wanted) == state
+
+
+def rows_of(*told: tuple[int, int]) -> pa.Table:
+    return table_of([{"k": k, "n": 1, "_time": at, "_offset": 0} for k, at in told], COLUMNS)
+
+
+def windows_in(changes: list[dict[str, Any]]) -> dict[tuple[int, int], int]:
+    return {(row["k"], round(row["window_end"].timestamp() * 1e6)): row["c"] for row in changes}
+
+
+def test_the_agenda_has_one_entry_for_each_end_of_a_window_of_whatever_keys(tmp_path: Path) -> None:
+    ticks = ticks_of(tmp_path, Windows(60, 20), "final", panes=True)
+    agenda, panes = Layout(f"{STEP}.agenda", KEY, "event"), Layout(f"{STEP}.panes", ("k", PANE))
+
+    def ends() -> list[tuple[int, int | None]]:
+        return [(row["_hash"], row["k"]) for row in ticks.state(agenda)]
+
+    ticks.tick(rows_of((1, 5), (2, 7)), None)
+    assert ends() == [(20, None)]
+    ticks.tick(rows_of((3, 6), (1, 31)), 6)
+    assert ends() == [(20, None), (40, None)], "the one that is there is not written again"
+    assert len(ticks.runs[agenda.table]) == 2
+    assert windows_in(ticks.tick(None, 20)[STEP]) == {(1, 20): 1, (2, 20): 1, (3, 20): 1}
+    assert ends() == [(20, None), (40, None)], "both panes are in the window that ends next"
+    assert windows_in(ticks.tick(None, 70)[STEP]) == {
+        **{(k, end): 1 for k in (2, 3) for end in (40, 60)}, (1, 40): 2, (1, 60): 2
+    }  # fmt: skip
+    assert ends()[2:] == [(80, None)]
+    assert sorted(row["_pane"] for row in ticks.state(panes)) == [0, 0, 0, 20], "nobody says that panes are over"
+    ticks.compact()
+    assert [(row["k"], row["_pane"]) for row in ticks.state(panes)] == [(1, 20)], "compaction drops them"
+    assert windows_in(ticks.tick(None, 100)[STEP]) == {(1, 80): 1}
+    assert not ticks.is_due(LAST // 2), "nothing is left"
+
+
+def test_entries_of_single_keys_and_tombstones_of_panes_are_read(tmp_path: Path) -> None:
+    """As older ledgers have them."""
+    ticks = ticks_of(tmp_path, Windows(60, 20), "final", panes=True)
+    agenda, panes = Layout(f"{STEP}.agenda", KEY, "event"), Layout(f"{STEP}.panes", ("k", PANE))
+    ticks.tick(rows_of((1, 5), (2, 7)), None)
+    (run,) = ticks.runs[panes.table]
+    rows = ticks.opened(panes).everything()
+    assert rows is not None
+    first = rows.slice(0, 1)
+    gone, left = first.column("k").to_pylist()[0], rows.column("k").to_pylist()[1]
+    rows = pa.concat_tables([first.set_column(first.column_names.index("_deleted"), "_deleted", pa.array([True]))])
+    store, stamp = open_store(tmp_path), Stamp(ticks.seq + 1, 1)
+    ticks.runs[panes.table] = (run, write_run(store, panes.table, rows, stamp))
+    (entries,) = ticks.runs[agenda.table]
+    old = ticks.opened(agenda).everything()
+    assert old is not None
+    old = old.set_column(old.column_names.index("k"), "k", pa.array([left]))
+    old = old.set_column(old.column_names.index("_key_hash"), "_key_hash", pa.array([12345]))
+    ticks.runs[agenda.table] = (write_run(store, agenda.table, old, stamp),)
+    assert entries.first == 20
+    ticks.seq += 1
+    ticks.tick(rows_of((3, 8)), 1)
+    entries_now = {(row["_hash"], row["k"]) for row in ticks.state(agenda)}
+    assert entries_now == {(20, None), (20, left)}, "erasing its key may take the old one"
+    ticks.compact()
+    assert windows_in(ticks.tick(None, 20)[STEP]) == {(left, 20): 1, (3, 20): 1}, f"{gone} is gone"

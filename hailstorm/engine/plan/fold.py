@@ -104,6 +104,11 @@ class FoldPlan:
         return ""
 
     @property
+    def hashed(self) -> tuple[str, ...] | None:
+        """What the `_hash` of rows that are grouped in Arrow is of; None: the key."""
+        return None
+
+    @property
     def layouts(self) -> tuple[Layout, ...]:
         """Its tables of state, the one that is shown first."""
         own = Layout(self.step.name, self.step.key)
@@ -184,9 +189,13 @@ class FoldPlan:
     def brought_with_due(self, delta: Flow, by: tuple[str, ...]) -> Flow:
         """The rows and what is due, which has no time, at the tasks of these columns."""
         assert self.waiting is not None
-        due = self.leaf(f"{self.step.name}!due", ReadDue(self.waiting.agendas, delta.schema), delta.schema, 1, ())
-        both = delta.base.unionByName(due.dataframe())
+        both = delta.base.unionByName(self.due(delta.schema).dataframe())
         return delta.over(owned(both, self.tasks, by) if by else both.repartition(1))
+
+    def due(self, schema: pa.Schema) -> Flow:
+        """What is due, as rows with this schema."""
+        assert self.waiting is not None
+        return self.leaf(f"{self.step.name}!due", ReadDue(self.waiting.agendas, schema), schema, 1, ())
 
     def _owned(self, parts: Flow, cells: tuple[Cell, ...]) -> Flow:
         """One row per key out of what the tasks have grouped, and what is due, at the task that owns the key."""
@@ -237,7 +246,8 @@ class FoldPlan:
             flow = flow.then(ComputeColumns(tuple(computed), tuple(computed.values())))
         states = [(STATE + b.name, b.cell.state_type) for b in bound]
         schema = pa.schema([*self.keys.values(), *states, (EVENT_TIME, TIME), (HASH, pa.int64())])
-        return flow.then(GroupRows(self.step.key, tuple(lifts), self.weight, None if alone else schema), schema)
+        parts = None if alone else schema
+        return flow.then(GroupRows(self.step.key, tuple(lifts), self.weight, parts, self.hashed), schema)
 
     def _why_not(self, bound: list[Bound]) -> tuple[Need, ...]:
         """Why Arrow cannot aggregate the rows of a pass. There is no reason of its own where Spark has them."""

@@ -11,6 +11,8 @@ from hailstorm.clock.panes import Panes, can_share
 from hailstorm.columns import EVENT_TIME, HASH, MEMBERS, PANE, STATE, TIME
 from hailstorm.engine.plan.flow import Flow, Job
 from hailstorm.engine.plan.fold import Bound, FoldPlan
+from hailstorm.engine.stages.due import ReadDue
+from hailstorm.engine.stages.exchange import ReadDueOfRanges
 from hailstorm.engine.stages.fold import FoldShape
 from hailstorm.engine.stages.panes import JoinPanes
 from hailstorm.engine.stages.reduce import ReduceStates
@@ -64,15 +66,28 @@ class PanePlan(FoldPlan):
             delta = self.flow.over(self._aggregated(rows, bound)).needing(*self._why_not(bound))
             grouped = delta if self.tasks == 1 else self.brought_with_due(delta, self._by)
             grouped, rejects = replace(grouped, earlier=self.passes()), self._rejects(rows)
-        return self._written(self._joined(grouped, bound, shape), bound, shape), values, rejects
+        joined = self._joined(grouped, bound, shape, self.tasks == 1 and rejects is None)
+        return self._written(joined, bound, shape), values, rejects
+
+    @property
+    def hashed(self) -> tuple[str, ...] | None:
+        return self._by if self.tasks == 1 else None  # the parts of several tasks are told apart by their whole key
+
+    def due(self, schema: pa.Schema) -> Flow:
+        """What is due to leave; and to each task the range of its hashes, because it finds the windows that end in the
+        panes that are its own."""
+        assert self.waiting is not None
+        stage = ReadDueOfRanges(ReadDue((self.waiting.expiry,), schema), self.tasks)
+        return self.leaf(f"{self.step.name}!due", stage, schema, self.tasks, ())
 
     @property
     def _by(self) -> tuple[str, ...]:
         return self.step.key[:-2]
 
-    def _joined(self, grouped: Flow, bound: list[Bound], shape: FoldShape) -> Flow:
+    def _joined(self, grouped: Flow, bound: list[Bound], shape: FoldShape, hashed: bool) -> Flow:
         assert self.waiting is not None
-        stage = JoinPanes(self.waiting, self.panes, shape.cells, self.tasks == 1)
+        types = tuple((name, self.keys[name].type) for name in self._by)
+        stage = JoinPanes(self.waiting, self.panes, shape.cells, types, self.tasks, hashed)
         states = [(STATE + b.name, b.cell.state_type) for b in bound]
         known = [*self.keys.values(), (HASH, pa.int64()), *states]
         schema = pa.schema([*known, (EVENT_TIME, TIME), (DUE, pa.bool_()), (MEMBERS, pa.int64())])

@@ -26,8 +26,12 @@ _SEED = 42  # of Spark's own hash, by which it partitions
 
 
 def owned(frame: DataFrame, tasks: int, by: tuple[str, ...] = ()) -> DataFrame:
-    """The rows at the tasks that own the hash of these columns; of none, their `_hash`."""
-    hashed = F.xxhash64(*map(quoted, by)) if by else F.col(HASH)
+    """The rows at the tasks that own the hash of these columns; of none, and of rows without a key, their `_hash`."""
+    hashed = (
+        F.when(F.col(quoted(by[0])).isNull(), F.col(HASH)).otherwise(F.xxhash64(*map(quoted, by)))
+        if by
+        else F.col(HASH)
+    )
     return at_owners(frame.withColumn(OWNER, _part(hashed, tasks)), tasks)
 
 

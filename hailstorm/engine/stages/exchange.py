@@ -13,11 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from hailstorm.clock.watermark import BEGINNING
+from hailstorm.columns import HASH
 from hailstorm.engine.stages.due import ReadDue
 from hailstorm.engine.stages.read import share_of
 from hailstorm.engine.stages.task import Batches, Task
 from hailstorm.ledger.keyed_state import Layout
-from hailstorm.ledger.runs import hashes_of
+from hailstorm.ledger.lookup import Between
+from hailstorm.ledger.runs import Hashes, hashes_of, shaped
 
 FINE = 16  # bits of a hash that decide who owns it: ranges differ in size by a few of 65,536 parts
 _PACKED_BYTES = 4 << 20  # Spark holds several values at a time, of every task that sends to one
@@ -26,6 +29,13 @@ _PACKED_BYTES = 4 << 20  # Spark holds several values at a time, of every task t
 def borders(tasks: int) -> tuple[int, ...]:
     """The first hash of each task's range but the first task's: what is cut there has one owner."""
     return tuple((-(-(task << FINE) // tasks) - (1 << (FINE - 1))) << (64 - FINE) for task in range(1, tasks))
+
+
+def range_from(firsts: Hashes, tasks: int) -> Between:
+    """The hashes of the task whose range begins there; of several such tasks, of all of them, which are neighbours."""
+    starts = [BEGINNING, *borders(tasks), -BEGINNING]
+    last = int(firsts.max())
+    return int(firsts.min()), next(start for start in starts if start > last) - 1
 
 
 def part_names(step: str, tasks: int) -> tuple[str, ...]:
@@ -77,6 +87,24 @@ class ReadParts:
             rows = pa.Table.from_batches([entries])
             owners = np.searchsorted(np.array(borders(self.tasks), np.int64), hashes_of(rows), side="right")
             yield from rows.filter(pa.array(owners == share)).to_batches()
+
+
+@dataclass(frozen=True)
+class ReadDueOfRanges:
+    """What is due, from one task. And from each task a row that tells the owner of a range where that begins: it has no
+    time and no key, and the first hash of the range, by which Spark sends it there (plan/ranges.py)."""
+
+    due: ReadDue
+    tasks: int
+
+    phase = "look up"
+
+    def __call__(self, batches: Batches, task: Task) -> Batches:
+        share = share_of(batches)
+        first = [BEGINNING, *borders(self.tasks)][share]
+        yield from shaped(pa.table({HASH: pa.array([first])}), self.due.schema).to_batches()
+        if share == 0:
+            yield from self.due.entries(task)
 
 
 @dataclass(frozen=True)

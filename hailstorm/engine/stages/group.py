@@ -23,7 +23,7 @@ from hailstorm.engine.stages.task import Batches, Task
 from hailstorm.ledger.arrays import integers, order_by, order_of
 from hailstorm.ledger.cache import Moments
 from hailstorm.ledger.hashing import hash_columns
-from hailstorm.ledger.runs import Positions, equal_keys, key_numbers
+from hailstorm.ledger.runs import Hashes, Positions, equal_keys, key_numbers
 
 _SAMPLE = 1_000  # rows
 _PART_BYTES = 256 << 20
@@ -47,6 +47,7 @@ class GroupRows:
     lifts: tuple[Lifted, ...]
     weight: str = ""  # of a fold of a table, how often a row counts: 1, -1, or not at all (false)
     parts: pa.Schema | None = None  # of several tasks: the columns in which parts go to those who own the keys
+    hashed: tuple[str, ...] | None = None  # what `_hash` is of, and rows are sorted by; None: the key
 
     phase = "merge"
 
@@ -78,16 +79,16 @@ class GroupRows:
 
     def _grouped(self, rows: pa.Table) -> pa.RecordBatch:
         keys = rows.select(list(self.key))
-        grouped = groups_by_window(keys)
-        hashes = None
-        if grouped is not None:
-            order, starts = grouped
+        by_window = groups_by_window(keys)
+        hashes = of_rest = None
+        if by_window is not None:
+            order, starts, of_rest = by_window
         elif (known := few_texts(keys)) is not None:
             hashes, order, starts = groups_of_texts(known)
         else:
             hashes = hash_columns([column.combine_chunks() for column in keys.columns], rows.num_rows)
             order, starts = groups_of(keys, hashes)
-            hashes = hashes[order[starts]]
+            hashes = hashes[order[starts]] if self.hashed is None else None
         indices = pa.array(order)
         firsts = pa.array(order[starts])
         columns: dict[str, pa.Array] = {name: keys.column(name).combine_chunks().take(firsts) for name in self.key}
@@ -110,11 +111,19 @@ class GroupRows:
             columns[STATE + lifted.name] = lifted.lift.state(results)
         time = rows.column(EVENT_TIME).combine_chunks().cast(pa.int64()).take(indices)
         columns[EVENT_TIME] = reduced(time, "max", starts, len(order)).cast(TIME)
-        if hashes is not None:
-            return pa.RecordBatch.from_pydict({**columns, HASH: pa.array(hashes)})
-        hashes = hash_columns([columns[name] for name in self.key], len(starts))
-        by_hash = pa.array(order_of(hashes))
-        return pa.RecordBatch.from_pydict({**columns, HASH: pa.array(hashes)}).take(by_hash)
+        if hashes is None:
+            hashes = self._hashes(columns, of_rest, len(starts))
+        grouped = pa.RecordBatch.from_pydict({**columns, HASH: pa.array(hashes)})
+        return grouped if (hashes[1:] >= hashes[:-1]).all() else grouped.take(pa.array(order_of(hashes)))
+
+    def _hashes(self, columns: dict[str, pa.Array], of_rest: Hashes | None, count: int) -> Hashes:
+        """Of groups. `of_rest` are the hashes of the key but its window, if they are known."""
+        hashed, bounds = self.key if self.hashed is None else self.hashed, (WINDOW_START, WINDOW_END)
+        if of_rest is not None and hashed == self.key[:-2]:
+            return of_rest
+        if of_rest is not None and hashed[-2:] == bounds and len(hashed) > 2:
+            return hash_columns([columns[name] for name in bounds], count, of_rest)
+        return hash_columns([columns[name] for name in hashed], count)
 
 
 def few_texts(keys: pa.Table) -> pa.DictionaryArray | None:
@@ -141,9 +150,10 @@ def groups_of_texts(texts: pa.DictionaryArray) -> tuple[npt.NDArray[np.int64], P
     return hashes[by_hash], _order_below(places, len(hashes)), np.cumsum(counts) - counts
 
 
-def groups_by_window(keys: pa.Table) -> tuple[Positions, Positions] | None:
+def groups_by_window(keys: pa.Table) -> tuple[Positions, Positions, Hashes | None] | None:
     """The order in which rows of one key and window are neighbours, and where each of them begins: as `groups_of`, but
-    not sorted by hash, which is that of the whole key. None where rows have no windows, or many different ones, or are
+    not sorted by hash, which is that of the whole key. And of each of them the hash of the key but its window, if that
+    is known. None where rows have no windows, or many different ones, or are
     so few that it does not pay.
 
     A tick's rows are in few windows, so a window is a small number. Then a row costs what it would cost without one,
@@ -160,11 +170,14 @@ def groups_by_window(keys: pa.Table) -> tuple[Positions, Positions] | None:
     windows = start.which * np.int64(len(end.known)) + end.which if many > 1 else np.zeros(1, dtype=np.int64)
     others = keys.drop_columns([WINDOW_START, WINDOW_END])
     if (texts := few_texts(others)) is not None:
-        return _neighbours(texts.indices.to_numpy() * np.int64(many) + windows, len(texts.dictionary) * many)
+        return *_neighbours(texts.indices.to_numpy() * np.int64(many) + windows, len(texts.dictionary) * many), None
     hashes = hash_columns([column.combine_chunks() for column in others.columns], keys.num_rows)
     if many > 1:
-        hashes, others = hashes ^ windows * _SPREAD, others.append_column(WINDOW_START, pa.array(windows))
-    return groups_of(others, hashes)
+        spread, others = hashes ^ windows * _SPREAD, others.append_column(WINDOW_START, pa.array(windows))
+    else:
+        spread = hashes
+    order, starts = groups_of(others, spread)
+    return order, starts, hashes[order[starts]]
 
 
 def _neighbours(numbers: Positions, many: int) -> tuple[Positions, Positions]:
@@ -194,6 +207,17 @@ def groups_of(keys: pa.Table, hashes: npt.NDArray[np.int64]) -> tuple[Positions,
         numbers = numbers[order]
         same = numbers[1:] == numbers[:-1]
     return order, np.concatenate(([0], np.flatnonzero(~same) + 1)).astype(np.int64)
+
+
+def neighbours_of(keys: pa.Table, hashes: npt.NDArray[np.int64]) -> Positions | None:
+    """Where each key begins, where rows are sorted by hash and those of one key are neighbours; else None."""
+    fresh = hashes[1:] != hashes[:-1]
+    if (hashes[1:] < hashes[:-1]).any():
+        return None
+    same = np.flatnonzero(~fresh)
+    if keys.num_columns and len(same) and not _equal_or_both_null(keys, same, same + 1).all():
+        return None
+    return np.concatenate(([0], np.flatnonzero(fresh) + 1))
 
 
 def reduced(

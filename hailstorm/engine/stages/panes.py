@@ -1,22 +1,27 @@
 """Sliding windows that are shown when they end, over panes that they share (clock/panes.py).
 
-A row goes to one pane, however many windows it is in. When a window ends, the panes of its key are looked up and
-merged, and from there on it is a row of the fold like any other: shown, corrected, kept for a while. A pane leaves when
-the last of its windows has ended. So open windows are nowhere as rows; who reads them merges panes, too
-(ledger/open_windows.py).
+A row goes to one pane, however many windows it is in. When a window ends, its panes of all keys are read and merged.
+From there on it is a row of the fold like any other: shown, corrected, kept for a while. So open windows are nowhere as
+rows; who reads them merges panes, too (ledger/open_windows.py).
+
+A pane is over when the last of its windows has ended. Nobody says so: who reads panes leaves out those that are over,
+and compaction drops them (`Live.past`).
 
 A row that is late for some of its windows goes to those directly, as to the windows of any fold: they have ended, and
 need their panes no more.
 
-A key has an entry in the agenda for the next of its windows that ends. It writes the one after that when that is due.
+The agenda has an entry for each time at which a window ends: of no key, because it is about all of them. A new pane
+writes the next such time down, and what is due writes the one after that.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -25,17 +30,17 @@ from hailstorm.clock.watermark import BEGINNING
 from hailstorm.clock.windows import Closing, Times
 from hailstorm.columns import EVENT_TIME, HASH, KEY_HASH, MEMBERS, PANE, STATE, TIME, UPDATED, WINDOW_END, WINDOW_START
 from hailstorm.engine.stages.deposit import Outlet
+from hailstorm.engine.stages.exchange import range_from
 from hailstorm.engine.stages.fold import Cell, without_null_keys
-from hailstorm.engine.stages.group import groups_of
-from hailstorm.engine.stages.reduce import merged_states
+from hailstorm.engine.stages.reduce import ReduceStates
 from hailstorm.engine.stages.task import Batches, Task
 from hailstorm.engine.stages.waiting import DUE, Waiting
 from hailstorm.engine.stages.windows import refuse_late, within_years
-from hailstorm.ledger.arrays import order_of
+from hailstorm.ledger.arrays import distinct
 from hailstorm.ledger.hashing import hash_columns
-from hailstorm.ledger.keyed_state import Layout
-from hailstorm.ledger.lookup import Members
-from hailstorm.ledger.runs import hashes_of, sort_by_hash
+from hailstorm.ledger.keyed_state import ALL_HASHES, KeyedState, Layout
+from hailstorm.ledger.lookup import Between
+from hailstorm.ledger.runs import Hashes, hashes_of, sort_by_hash
 
 
 @dataclass(frozen=True)
@@ -99,7 +104,9 @@ class JoinPanes:
     waiting: Waiting
     panes: Panes
     cells: tuple[Cell, ...]
-    one_task: bool
+    by_types: tuple[tuple[str, pa.DataType], ...]  # the columns of the key but the window's bounds
+    tasks: int
+    hashed: bool  # the rows that come are sorted by the hash of these columns; else their `_hash` is another
 
     phase = "merge"
 
@@ -109,37 +116,45 @@ class JoinPanes:
 
     @property
     def by(self) -> tuple[str, ...]:
-        return self.key[:-2]
+        return tuple(name for name, _ in self.by_types)
 
     @property
     def layout(self) -> Layout:
         return Layout(f"{self.waiting.step}.panes", (*self.by, PANE))
 
     def __call__(self, batches: Batches, task: Task) -> Batches:
-        new, late, due = self._parted(batches, task)
-        before = _Before.of(due, self, task)
-        ended, due = self._ended(before, due, task)
-        fresh = self._written(new, before, task)
-        self._remember(fresh, before, task)
-        rows = [part for part in (ended, late, due) if part is not None and part.num_rows]
+        new, late, due, owned = self._parted(batches, task)
+        is_due = task.due(self.waiting.agenda) is not None
+        ended = self._ended(owned, task) if is_due else []
+        self._write(new, task)
+        self._remember(new, owned if is_due else None, task)
+        rows = [part for part in (*ended, late, due) if part is not None and part.num_rows]
         if rows:
             yield from self._windows(rows).to_batches()
 
-    def _parted(self, batches: Batches, task: Task) -> tuple[pa.Table | None, pa.Table | None, pa.Table | None]:
-        """The panes of this tick, the windows that late rows are for, and what is due."""
+    def _parted(
+        self, batches: Batches, task: Task
+    ) -> tuple[pa.Table | None, pa.Table | None, pa.Table | None, Between]:
+        """The panes of this tick, the windows that late rows are for, and what is due to leave; and the hashes of the
+        keys that are this task's."""
         kept = [batch for batch in batches if batch.num_rows]
-        due = self.waiting.due(task) if self.one_task else None
-        due = None if due is None else due.select(list(self.key))
-        if not kept:
-            return None, None, due
-        rows = without_null_keys(self.waiting.step, self.by, pa.Table.from_batches(kept), task)
-        if not self.one_task:  # then what is due has come with the others
-            is_due = pc.is_null(rows.column(EVENT_TIME))
-            due, rows = rows.filter(is_due), rows.filter(pc.invert(is_due))
-            due = due.select(list(self.key))
-        rows = self._with_states(rows)
+        if self.tasks == 1:
+            due, owned = self.waiting.due(task, (self.waiting.expiry,)), ALL_HASHES
+            due = None if due is None else due.select(list(self.key))
+            if not kept:
+                return None, None, due, owned
+            rows = pa.Table.from_batches(kept)
+        else:  # then what is due has come with the others, and so has where this task's range begins (due.py)
+            rows = pa.Table.from_batches(kept)
+            is_due, is_range = pc.is_null(rows.column(EVENT_TIME)), pc.is_null(rows.column(WINDOW_END))
+            owned = range_from(hashes_of(rows.filter(is_range)), self.tasks)
+            due = rows.filter(pc.and_(is_due, pc.invert(is_range))).select(list(self.key))
+            rows = rows.filter(pc.invert(is_due))
+        rows = self._with_states(without_null_keys(self.waiting.step, self.by, rows, task))
         is_pane = pc.equal(rows.column(WINDOW_START), rows.column(WINDOW_END))
-        return rows.filter(is_pane), rows.filter(pc.invert(is_pane)), due
+        if pc.all(is_pane).as_py():
+            return rows, None, due, owned
+        return rows.filter(is_pane), rows.filter(pc.invert(is_pane)).drop_columns([HASH]), due, owned
 
     def _with_states(self, rows: pa.Table) -> pa.Table:
         """Spark may know that an item of a list is never null; the state does not."""
@@ -148,139 +163,79 @@ class JoinPanes:
             rows = rows.set_column(place, STATE + cell.name, rows.column(place).cast(cell.state_type))
         return rows
 
-    def _ended(self, before: _Before, due: pa.Table | None, task: Task) -> tuple[pa.Table | None, pa.Table | None]:
-        """The windows that have ended since the last tick, each as its panes merged; and what else is due."""
-        watermark, reached = task.watermark(self.waiting.step), self._reached(task)
-        if not len(before.panes) or watermark is None:
-            return None, due
-        index, start, end = self.panes.windows_of(before.panes.known)
-        chosen = (end > reached) & (end <= watermark)
-        index, start, end = index[chosen], start[chosen], end[chosen]
-        # Each pane with each of its windows that end: the windows of one pane are neighbours in `index`.
-        counts = np.bincount(index, minlength=len(before.panes.known))
-        first = np.searchsorted(index, np.arange(len(counts)))
-        if not counts.any():
-            return None, due
-        if counts.max() == 1:
-            pane = np.flatnonzero((counts > 0)[before.panes.which])
-            window = first[before.panes.which[pane]]
-        else:
-            times = counts[before.panes.which]
-            pane = np.repeat(np.arange(len(before.panes)), times)
-            within = np.arange(len(pane)) - np.repeat(np.cumsum(times) - times, times)
-            window = first[before.panes.which[pane]] + within
-        if not len(pane):
-            return None, due
-        # Two windows can end at once, where clocks skip an hour.
-        which = np.unique(np.stack([start, end]), axis=1, return_inverse=True)[1].reshape(-1)
-        group = before.panes.group[pane]
-        if len(start) and which.max():
-            group = group * (which.max() + 1) + which[window]
-        if (group[1:] < group[:-1]).any():  # with one window per pane they are in order
-            order = order_of(group)
-            pane, window, group = pane[order], window[order], group[order]
-        starts = _borders(group)
-        firsts = pa.array(before.panes.group[pane[starts]])
-        columns: dict[str, Any] = {name: before.keys.column(name).take(firsts) for name in self.by}
-        columns[WINDOW_START] = pa.array(start[window[starts]]).cast(TIME)
-        columns[WINDOW_END] = pa.array(end[window[starts]]).cast(TIME)
-        for cell in self.cells:
-            states = before.panes.column(STATE + cell.name, cell.state_type, pane)
-            columns[STATE + cell.name] = merged_states(states, starts, cell)
-        columns[EVENT_TIME] = columns[WINDOW_END]  # a window's row gets its time from the window
-        return pa.table(columns), self._others(due, before, before.panes.group[pane[starts]], end[window[starts]])
+    def _ended(self, owned: Between, task: Task) -> list[pa.Table]:
+        """The windows that have ended since the last tick, each as its panes merged."""
+        watermark, state = task.watermark(self.waiting.step), task.state(self.layout)
+        assert watermark is not None, "something is due"
+        panes = state.numbers(PANE, owned)
+        _, starts, ends = self.panes.windows_of(panes)
+        chosen = (ends > task.order.reached.get(self.waiting.agenda.table, BEGINNING)) & (ends <= watermark)
+        windows = sorted(set(zip(ends[chosen].tolist(), starts[chosen].tolist(), strict=True)))
+        return [rows for end, start in windows for rows in self._window(start, end, owned, state)]
 
-    def _others(self, due: pa.Table | None, before: _Before, keys: Times, ends: Times) -> pa.Table:
-        """What is due beside windows of these keys that end then: those are there already."""
-        assert due is not None
-        known, which = _numbered(np.concatenate([ends, np.asarray(due.column(WINDOW_END).cast(pa.int64()))]))
-        there = keys * len(known) + which[: len(ends)]
-        told = np.isin(before.of_due * len(known) + which[len(ends) :], there)
-        return due.filter(pa.array(~told))
+    def _window(self, start: int, end: int, owned: Between, state: KeyedState) -> Iterator[pa.Table]:
+        """One window of each key that has panes in it. First each run's panes are merged, then those of all runs."""
 
-    def _written(self, new: pa.Table | None, before: _Before, task: Task) -> pa.Table | None:
-        """Write the panes of this tick merged with those of before, and that those are gone that no open window holds
-        any more. Gives those that were new."""
-        state, parts, fresh = task.state(self.layout), [], None
-        if new is not None and new.num_rows:
-            wanted = {name: new.column(name) for name in (*self.by, *self._states, EVENT_TIME)}
-            numbers, hashes = new.column(WINDOW_START).cast(pa.int64()), pa.array(self._hashes(new, self.by))
-            rows = sort_by_hash(pa.table({**wanted, PANE: numbers, HASH: hashes})).combine_chunks()
-            prior = state.prior(rows)
-            columns: dict[str, Any] = {name: rows.column(name) for name in (HASH, *self.by, PANE)}
-            for cell in self.cells:
-                name = STATE + cell.name
-                columns[name] = cell.combine(prior.column(name, cell.state_type), rows.column(name).combine_chunks())
-            times = rows.column(EVENT_TIME).combine_chunks().cast(pa.int64())
-            earlier = prior.column(UPDATED, TIME).cast(pa.int64())
-            updated = pc.max_element_wise(times, earlier).cast(TIME)
-            parts.append(pa.table({**columns, UPDATED: updated, _GONE: pa.repeat(False, rows.num_rows)}))
-            fresh = rows.filter(pc.invert(prior.found()))
-        gone = self._gone(before, task)
-        if len(gone):
-            keys = before.keys.take(pa.array(before.panes.group[gone]))
-            columns = {name: keys.column(name) for name in (HASH, *self.by)}
-            numbers = pa.array(before.panes.known[before.panes.which[gone]])
-            columns |= {PANE: numbers, UPDATED: before.panes.column(UPDATED, TIME, gone)}
-            parts.append(pa.table({**columns, _GONE: pa.repeat(True, len(gone))}))
+        def is_in_it(panes: Times) -> npt.NDArray[np.bool_]:
+            index, starts, ends = self.panes.windows_of(panes)
+            return np.isin(np.arange(len(panes)), index[(starts == start) & (ends == end)])
+
+        states = pa.schema([(STATE + cell.name, cell.state_type) for cell in self.cells])
+        merge = ReduceStates(self.by, self.cells)
+        parts = [merge.reduced(rows) for rows in state.numbered(PANE, is_in_it, states, owned)]
         if parts:
-            rows = sort_by_hash(pa.concat_tables(parts, promote_options="default")).combine_chunks()
-            columns = {name: rows.column(name) for name in rows.column_names if name not in (UPDATED, _GONE)}
-            state.write(columns, rows.column(UPDATED), rows.column(_GONE).combine_chunks())
-        return fresh
+            rows = parts[0] if len(parts) == 1 else merge.reduced(pa.concat_tables(parts).combine_chunks())
+            begin, close = (pa.repeat(pa.scalar(time, TIME), rows.num_rows) for time in (start, end))
+            # A window's row gets its time from the window.
+            bounds = {WINDOW_START: begin, WINDOW_END: close, EVENT_TIME: close}
+            yield pa.table({**{name: rows.column(name) for name in (HASH, *self.by, *states.names)}, **bounds})
 
-    def _gone(self, before: _Before, task: Task) -> Times:
-        watermark = task.watermark(self.waiting.step)
-        if not len(before.panes) or watermark is None:
-            return np.zeros(0, dtype=np.int64)
-        index, _, end = self.panes.windows_of(before.panes.known)
-        last = np.full(len(before.panes.known), BEGINNING)
-        np.maximum.at(last, index, end)
-        return np.flatnonzero((last <= watermark)[before.panes.which])
-
-    def _remember(self, fresh: pa.Table | None, before: _Before, task: Task) -> None:
-        """Write down, for new panes and for keys that were due, the next window that ends."""
-        parts = []
-        if fresh is not None and fresh.num_rows:
-            known, which = _numbered(np.asarray(fresh.column(PANE)))
-            parts.append((fresh.select([*self.by, HASH]), self._next_ends(known, task)[which]))
-        if len(before.panes):
-            ends = self._next_ends(before.panes.known, task)[before.panes.which]
-            starts = _borders(before.panes.group)
-            keys = before.keys.take(pa.array(before.panes.group[starts]))
-            parts.append((keys.select([*self.by, HASH]), np.minimum.reduceat(ends, starts)))
-        if not parts:
+    def _write(self, new: pa.Table | None, task: Task) -> None:
+        """Write the panes of this tick, merged with those of before."""
+        if new is None or not new.num_rows:
             return
-        rows, ends = pa.concat_tables([rows for rows, _ in parts]), np.concatenate([ends for _, ends in parts])
-        rows, ends = rows.filter(pa.array(ends != _NEVER)), ends[ends != _NEVER]
-        if not rows.num_rows:
-            return
-        # Of each key the earliest one, in the order of time.
-        by_time = order_of(ends)
-        rows, ends = rows.take(pa.array(by_time)).combine_chunks(), ends[by_time]
-        order, starts = groups_of(rows.select(list(self.by)), hashes_of(rows))
-        chosen = np.sort(order[starts])
-        rows, ends = rows.take(pa.array(chosen)), ends[chosen]
-        windows = pa.array(ends).cast(TIME)
-        start = self._starts(ends)
-        columns = {HASH: pa.array(ends), **{name: rows.column(name) for name in self.by}}
-        columns |= {WINDOW_START: pa.array(start).cast(TIME), WINDOW_END: windows, KEY_HASH: rows.column(HASH)}
-        task.state(self.waiting.agenda).write(columns, windows)
+        state = task.state(self.layout)
+        columns: dict[str, Any] = {name: new.column(name) for name in (*self.by, *self._states, EVENT_TIME)}
+        columns[HASH] = new.column(HASH) if self.hashed else pa.array(self._hashes(new, self.by))
+        rows = pa.table({**columns, PANE: new.column(WINDOW_START).cast(pa.int64())})
+        rows = (rows if self.hashed else sort_by_hash(rows)).combine_chunks()
+        prior = state.prior(rows)
+        columns = {name: rows.column(name) for name in (HASH, *self.by, PANE)}
+        for cell in self.cells:
+            name = STATE + cell.name
+            columns[name] = cell.combine(prior.column(name, cell.state_type), rows.column(name).combine_chunks())
+        times = rows.column(EVENT_TIME).combine_chunks().cast(pa.int64())
+        earlier = prior.column(UPDATED, TIME).cast(pa.int64())
+        state.write(columns, pc.max_element_wise(times, earlier).cast(TIME))
 
-    def _next_ends(self, panes: Times, task: Task) -> Times:
-        """When the first of the open windows of each pane ends; never, where all have."""
+    def _remember(self, new: pa.Table | None, due: Between | None, task: Task) -> None:
+        """Write down when the next windows end: of the panes of this tick; where something was due, of all."""
+        panes = np.zeros(0, dtype=np.int64) if due is None else task.state(self.layout).numbers(PANE, due)
+        if new is not None and new.num_rows:
+            panes = np.concatenate([panes, _numbered(np.asarray(new.column(WINDOW_START).cast(pa.int64())))[0]])
         watermark = task.watermark(self.waiting.step)
         index, _, end = self.panes.windows_of(panes)
         still = end > (BEGINNING if watermark is None else watermark)
-        found = np.full(len(panes), _NEVER)
-        np.minimum.at(found, index[still], end[still])
-        return found
+        ends = np.full(len(panes), _NEVER)
+        np.minimum.at(ends, index[still], end[still])
+        ends = distinct(ends[ends != _NEVER])
+        if not len(ends):
+            return
+        agenda = task.state(self.waiting.agenda)
+        known = agenda.due(int(ends[0]) - 1, int(ends[-1]))
+        if known is not None:  # an older Hailstorm wrote entries of single keys, which may be erased
+            ends = np.setdiff1d(ends, hashes_of(known.filter(pc.is_null(known.column(KEY_HASH)))))
+        if not len(ends):
+            return
+        windows = pa.array(ends).cast(TIME)
+        columns = {HASH: pa.array(ends), **{name: pa.nulls(len(ends), type_) for name, type_ in self.by_types}}
+        columns |= {WINDOW_START: pa.array(self._starts(ends)).cast(TIME), WINDOW_END: windows}
+        agenda.write({**columns, KEY_HASH: pa.nulls(len(ends), pa.int64())}, windows)
 
     def _starts(self, ends: Times) -> Times:
         """When the windows begin that end then."""
         windows = self.panes.windows
-        known, which = _numbered(ends)
-        return windows.moment(windows.shown(known) - windows.size)[which]
+        return windows.moment(windows.shown(ends) - windows.size)
 
     def _windows(self, parts: list[pa.Table]) -> pa.Table:
         """The rows for the look-up, which has one per window after ReduceStates."""
@@ -288,7 +243,7 @@ class JoinPanes:
         for rows in parts:
             is_due = EVENT_TIME not in rows.column_names
             columns: dict[str, Any] = {name: rows.column(name) for name in self.key}
-            columns[HASH] = pa.array(self._hashes(rows, self.key))
+            columns[HASH] = pa.array(self._hashes_of_windows(rows))
             for cell in self.cells:
                 name = STATE + cell.name
                 columns[name] = pa.nulls(rows.num_rows, cell.state_type) if is_due else rows.column(name)
@@ -298,51 +253,25 @@ class JoinPanes:
             made.append(pa.table(columns))
         return pa.concat_tables(made).combine_chunks()
 
+    def _hashes_of_windows(self, rows: pa.Table) -> Hashes:
+        """Where rows have a hash, it is that of the key but the window."""
+        if not self.by or HASH not in rows.column_names:
+            return self._hashes(rows, self.key)
+        bounds = [rows.column(name).combine_chunks() for name in (WINDOW_START, WINDOW_END)]
+        return hash_columns(bounds, rows.num_rows, hashes_of(rows))
+
     @property
     def _states(self) -> list[str]:
         return [STATE + cell.name for cell in self.cells]
 
-    def _hashes(self, rows: pa.Table, columns: tuple[str, ...]) -> Any:
+    def _hashes(self, rows: pa.Table, columns: tuple[str, ...]) -> Hashes:
         return hash_columns([rows.column(name).combine_chunks() for name in columns], rows.num_rows)
 
-    def _reached(self, task: Task) -> int:
-        return task.order.reached.get(self.waiting.agenda.table, BEGINNING)
 
-
-_GONE = "_is_gone"
 _NEVER = np.iinfo(np.int64).max
-
-
-def _borders(groups: Times) -> Times:
-    """Where each of these groups of neighbours begins."""
-    return np.concatenate(([0], np.flatnonzero(groups[1:] != groups[:-1]) + 1))
 
 
 def _numbered(panes: Times) -> tuple[Times, Times]:
     """The different ones, which are few, and which of them each is."""
     encoded = pa.array(panes).dictionary_encode()
     return np.asarray(encoded.dictionary), np.asarray(encoded.indices).astype(np.int64)
-
-
-@dataclass(frozen=True)
-class _Before:
-    """All panes of the keys that are due, as they were before this tick."""
-
-    keys: pa.Table  # the keys, and their hash
-    of_due: Times  # the key of each entry that is due
-    panes: Members
-
-    @staticmethod
-    def of(due: pa.Table | None, stage: JoinPanes, task: Task) -> _Before:
-        by = list(stage.by)
-        if due is None or not due.num_rows:
-            none = np.zeros(0, dtype=np.int64)
-            return _Before(pa.table({}), none, Members(none, none, none))
-        hashes = stage._hashes(due, stage.by)
-        order, starts = groups_of(due.select(by), hashes)
-        keys = due.select(by).append_column(HASH, pa.array(hashes)).take(pa.array(order[starts])).combine_chunks()
-        begins = np.zeros(len(order), dtype=np.int64)
-        begins[starts[1:]] = 1
-        of_due = np.empty(len(order), dtype=np.int64)
-        of_due[order] = np.cumsum(begins)
-        return _Before(keys, of_due, task.state(stage.layout).numbered(keys, by, PANE))

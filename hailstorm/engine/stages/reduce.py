@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from hailstorm.columns import EVENT_TIME, HASH, MEMBERS, STATE, TIME
 from hailstorm.engine.stages.fold import Cell
-from hailstorm.engine.stages.group import groups_of, reduced
+from hailstorm.engine.stages.group import groups_of, neighbours_of, reduced
 from hailstorm.engine.stages.task import Batches, Task
 from hailstorm.engine.stages.waiting import DUE
 from hailstorm.ledger.open_windows import merge_neighbours
@@ -42,19 +42,24 @@ class ReduceStates:
             yield from rows.filter(pc.is_null(rows.column(EVENT_TIME))).to_batches()
             rows = rows.filter(pc.is_valid(rows.column(EVENT_TIME))).combine_chunks()
         if rows.num_rows:
-            yield from self._reduced(rows).to_batches()
+            yield from self.reduced(rows).to_batches()
 
-    def _reduced(self, rows: pa.Table) -> pa.Table:
-        order, starts = groups_of(rows.select(list(self.key)), hashes_of(rows))
-        if len(starts) == rows.num_rows:
-            return rows.take(pa.array(order))
-        rows, count = rows.take(pa.array(order)).combine_chunks(), rows.num_rows
+    def reduced(self, rows: pa.Table) -> pa.Table:
+        """Of the key, the hash and the states, and of those other columns that there are."""
+        count, keys = rows.num_rows, rows.select(list(self.key))
+        starts = neighbours_of(keys, hashes_of(rows))
+        if starts is None:
+            order, starts = groups_of(keys, hashes_of(rows))
+            rows = rows.take(pa.array(order)).combine_chunks()
+        if len(starts) == count:
+            return rows
         firsts = pa.array(starts)
         columns: dict[str, Any] = {name: rows.column(name).take(firsts) for name in (*self.key, HASH)}
         for cell in self.cells:
             columns[STATE + cell.name] = merged_states(rows.column(STATE + cell.name).combine_chunks(), starts, cell)
-        times = rows.column(EVENT_TIME).combine_chunks().cast(pa.int64())
-        columns[EVENT_TIME] = reduced(times, "max", starts, count).cast(TIME)
+        if EVENT_TIME in rows.column_names:
+            times = rows.column(EVENT_TIME).combine_chunks().cast(pa.int64())
+            columns[EVENT_TIME] = reduced(times, "max", starts, count).cast(TIME)
         if DUE in rows.column_names:
             columns[DUE] = pa.array(np.logical_or.reduceat(np.asarray(rows.column(DUE)), starts))
         if MEMBERS in rows.column_names:

@@ -91,14 +91,15 @@ class Waiting:
     def agendas(self) -> tuple[Layout, ...]:
         return (self.agenda, self.expiry) if self.final else (self.expiry,)
 
-    def due(self, task: Task) -> pa.Table | None:
-        """The keys that are due, each once, sorted by hash. None where Spark brings them with the rows of a tick."""
+    def due(self, task: Task, agendas: Sequence[Layout] | None = None) -> pa.Table | None:
+        """The keys that are due, each once, sorted by hash; of all agendas, or of these. None where Spark brings them
+        with the rows of a tick."""
         if not self.one_task:
             return None
         return self.each_once(
             [
                 rows.select([*self.key, KEY_HASH]).rename_columns([*self.key, HASH])
-                for agenda in self.agendas
+                for agenda in (self.agendas if agendas is None else agendas)
                 if (rows := task.due(agenda)) is not None and rows.num_rows
             ]
         )

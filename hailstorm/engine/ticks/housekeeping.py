@@ -136,7 +136,7 @@ class Housekeeper:
                 live.runs[step],
                 self._ledger.stamp,
                 self._stopping.is_set,
-                past=live.reached.get(step),
+                past=live.past(step),
                 elsewhere=self._elsewhere,
                 borders=self._borders,
             )
