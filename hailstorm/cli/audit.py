@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hailstorm.cli.doctor import require_java
-from hailstorm.cli.output import JsonOption, err, print_json_lines, print_rows, to_json
+from hailstorm.cli.output import JsonOption, err, print_json_lines, print_rows
 from hailstorm.cli.run import AppArgument
 from hailstorm.cli.target import LedgerOption, find_ledger, load_app
 from hailstorm.cli.watching import watching, yield_to_runs
+from hailstorm.ledger.json_value import to_json
 
 if TYPE_CHECKING:
     from hailstorm.history.audit import Audited

@@ -40,6 +40,7 @@ from hailstorm.ledger.live import Live
 from hailstorm.ledger.reader import State
 from hailstorm.ledger.stores import open_store
 from hailstorm.ledger.stores.store import Store, read_table
+from hailstorm.sinks.values import python_rows
 from hailstorm.topology.picture import html_table
 from hailstorm.topology.step import Sink
 from hailstorm.topology.topology import Topology
@@ -155,7 +156,7 @@ class Tracer:
             files = outcome.outbox.get(step.name, ()) if isinstance(step, Sink) else outcome.taps.get(step.name, ())
             what = "output" if isinstance(step, Sink) else "tuple"
             for file in files:
-                yield from (Event(step.name, what, row) for row in read_table(store, file.path).to_pylist())
+                yield from (Event(step.name, what, row) for row in python_rows(read_table(store, file.path)))
             if step.name in shown:
                 state = State(before.ledger, before.live, step.name)
                 changed = changed_keys(state, outcome, store)
