@@ -115,6 +115,13 @@ def test_a_life_has_the_types_of_the_state(ledger: str) -> None:
     assert {field.name: field.type for field in after} == {name: column.type for name, column in VALUES.items()}
 
 
+def test_notebooks_show_times_that_python_has_no_value_for(ledger: str) -> None:
+    opened = OpenLedger(Ledger(ledger))
+    for rows in (opened.state("numbers", at=1), opened.diff("numbers", 1), opened.life("numbers", key=0.5)):
+        assert "1970" in rows._repr_html_()
+    assert "12995-04-26" in opened.state("numbers", at=1)._repr_html_()
+
+
 def test_bytes_and_small_decimals_are_written_as_csv(ledger: str) -> None:
     lines = _typed("state", ledger, "numbers", "--at", "1", "--format", "csv").splitlines()
     assert lines[0] == '"key","m","raw","d","far"'
