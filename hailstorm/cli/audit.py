@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hailstorm.cli.output import JsonOption, err, print_json_lines, print_rows, to_json
+from hailstorm.cli.output import JsonOption, err, print_json_lines, print_rows
 from hailstorm.cli.run import AppArgument
 from hailstorm.cli.target import LedgerOption, load_app
 from hailstorm.cli.watching import ready_to_look_back, watching
+from hailstorm.ledger.json_value import to_json
 
 if TYPE_CHECKING:
     from hailstorm.history.audit import Audited

@@ -10,7 +10,7 @@ from hailstorm.cli.doctor import require_java
 from hailstorm.cli.live import ProgressDisplay
 from hailstorm.cli.output import SHOWN, JsonOption, err, out, print_json, print_json_lines, print_rows
 from hailstorm.cli.target import LedgerOption, TargetArgument, find_ledger, is_app, load_app
-from hailstorm.errors import UsageError
+from hailstorm.errors import WordError
 
 
 def errors(
@@ -47,15 +47,15 @@ def errors(
       hailstorm errors .hailstorm/trending --json | jq -r .reason | sort | uniq -c
     """
     if retry and discard is not None:
-        raise UsageError(80, "--retry and --discard are two things", hint="Retry first, then discard what stays.")
+        raise WordError(80, "--retry and --discard are two things", hint="Retry first, then discard what stays.")
     if (discard is None) != (reason is None):
-        raise UsageError(
+        raise WordError(
             81,
             "--discard and --reason go together",
             hint='For example: hailstorm errors app.py --discard words --reason "a test that went wrong"',
         )
     if accept and not retry:
-        raise UsageError(82, "--accept goes with --retry", hint="hailstorm errors app.py --retry --accept words")
+        raise WordError(82, "--accept goes with --retry", hint="hailstorm errors app.py --retry --accept words")
     if retry:
         _retry(target, ledger, tuple(accept or ()), json)
         return
@@ -80,7 +80,7 @@ def errors(
 
 def _retry(target: str, ledger: str | None, accept: tuple[str, ...], json: bool) -> None:
     if not is_app(target):
-        raise UsageError(
+        raise WordError(
             16, "--retry needs the app, to run its code", hint="Name the app file: hailstorm errors app.py --retry"
         )
     app = load_app(target)

@@ -75,7 +75,10 @@ def read(
       hailstorm log read data/tweets --partition 0 --from 100 --json
       hailstorm log read data/tweets --follow
     """
-    records = _records(_log(path), partition, start, follow)
+    log = _log(path)
+    if partition is not None and partition not in (known := log.latest()):
+        err.print(f"the log has no partition {partition}: it has {', '.join(map(str, sorted(known)))}", markup=False)
+    records = _records(log, partition, start, follow)
     try:
         for number, record in enumerate(records, 1):
             if json:

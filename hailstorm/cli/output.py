@@ -5,13 +5,13 @@ Results go to stdout; progress, hints and errors go to stderr, so that a pipe ge
 
 from __future__ import annotations
 
-import math
 import os
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,6 +19,7 @@ import msgspec
 import typer
 
 from hailstorm.errors import HailstormError, UsageError
+from hailstorm.ledger.json_value import Beyond, to_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -72,20 +73,6 @@ def plain_write_errors(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def to_json(value: Any) -> str:
-    """One line. Times are ISO 8601 in UTC, decimals are text (a float would change them), bytes are base64. NaN and
-    the infinities, which JSON has no words for, are texts of their names."""
-    return msgspec.json.encode(_with_names(value)).decode()
-
-
-def _with_names(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else "NaN" if math.isnan(value) else f"{'-' * (value < 0)}Infinity"
-    if isinstance(value, dict):
-        return {name: _with_names(item) for name, item in value.items()}
-    return [_with_names(item) for item in value] if isinstance(value, list | tuple) else value
-
-
 def print_json(value: Any) -> None:
     sys.stdout.write(to_json(value) + "\n")
 
@@ -103,13 +90,17 @@ def rows_of(table: pa.Table) -> list[dict[str, Any]]:
 
 
 def values_of(column: pa.ChunkedArray) -> list[Any]:
-    """The same for one column."""
-    try:
-        return list(column.to_pylist())
-    except (ValueError, OverflowError):
-        from hailstorm.sinks.json_rows import json_values
+    """The same for one column; maps are dicts."""
+    if not _has_maps(column.type):
+        with suppress(ValueError, OverflowError):
+            return list(column.to_pylist())
+    from hailstorm.sinks.values import python_values
 
-        return [msgspec.json.decode(text) for text in json_values(column).to_pylist()]
+    return [msgspec.json.decode(str(one)) if isinstance(one, Beyond) else one for one in python_values(column)]
+
+
+def _has_maps(kind: pa.DataType) -> bool:
+    return type(kind).__name__ == "MapType" or any(_has_maps(kind.field(n).type) for n in range(kind.num_fields))
 
 
 def print_rows(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
@@ -146,6 +137,8 @@ def as_text(value: Any) -> str:
             return as_utc(value).strftime("%Y-%m-%d %H:%M:%S") if value.tzinfo else f"{value:%Y-%m-%d %H:%M:%S}"
         case bytes():
             return value.decode(errors="backslashreplace")
+        case Decimal():
+            return format(value, "f")
         case list() | tuple() | dict():
             return to_json(value)
         case _:

@@ -14,7 +14,7 @@ from hailstorm.cli.live import ProgressDisplay
 from hailstorm.cli.output import JsonOption, err, out, print_json
 from hailstorm.cli.run import NOT_DELIVERED, AppArgument, OnDataLoss, say_undelivered
 from hailstorm.cli.target import LedgerOption, load_app
-from hailstorm.errors import UsageError
+from hailstorm.errors import UsageError, WordError
 
 if TYPE_CHECKING:
     from hailstorm.history.rewind import Rewinding
@@ -74,19 +74,24 @@ def rewind(
       hailstorm rewind app.py --to before-the-deploy --steps hourly
     """
     loaded = load_app(app)
-    from hailstorm.history.rewind import look_back_at, rewind_topology
+    from hailstorm.history.rewind import look_back_at, refusal, rewind_topology
     from hailstorm.history.rewind_steps import look_back_at_steps, rewind_steps
 
     some = tuple(steps or ())
     if some and (append is Append.KEEP or on_data_loss is OnDataLoss.CONTINUE):
         what = "--append" if append is Append.KEEP else "--on-data-loss"
-        raise UsageError(
+        raise WordError(
             115, f"{what} does not go with --steps", hint="Sinks of streams, and the logs, stay as they are."
         )
     found = look_back_at_steps(loaded.topology, to, some, ledger) if some else look_back_at(loaded.topology, to, ledger)
+    refused = refusal(found) if append is Append.REFUSE and not some else None
     if dry_run:
         _show(found, json)
+        if refused is not None:
+            err.print(f"As it is, it would be refused: {refused.what}\n{refused.hint}", style="yellow", markup=False)
         return
+    if refused is not None:
+        raise refused
     if not yes:
         _show(found, json=False)
         _ask(found)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
 from hailstorm.cli.output import (
@@ -17,10 +19,10 @@ from hailstorm.cli.output import (
     print_json_lines,
     print_rows,
     rows_of,
-    to_json,
     values_of,
 )
-from hailstorm.errors import UsageError, suggestion
+from hailstorm.errors import UsageError, WordError, suggestion
+from hailstorm.ledger.json_value import to_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,10 +53,10 @@ OutputOption = Annotated[str | None, typer.Option(metavar="FILE", help="Write to
 def chosen_format(format_: Format | None, output: str | None, json: bool) -> Format:
     """The form that is asked for. Raises UsageError when it cannot go where it should."""
     if json and format_ not in (None, Format.json):
-        raise UsageError(95, f"--json and --format {format_} are two forms", hint="Leave one of them out.")
+        raise WordError(95, f"--json and --format {format_} are two forms", hint="Leave one of them out.")
     found = Format.json if json else format_ or _by_name(output) or Format.table
     if found in (Format.parquet, Format.arrow) and output is None:
-        raise UsageError(95, f"--format {found} needs a file", hint=f"Type: --format {found} --output rows.{found}")
+        raise WordError(95, f"--format {found} needs a file", hint=f"Type: --format {found} --output rows.{found}")
     return found
 
 
@@ -84,8 +86,6 @@ def parsed_keys(
     """The values that are asked for, by key column. `also` are other columns that may be named."""
     import pyarrow as pa
 
-    from hailstorm.ledger import arrays
-
     wanted: dict[str, list[str]] = {}
     named = tuple(dict.fromkeys((*columns, *also)))
     for key in keys:
@@ -106,10 +106,31 @@ def parsed_keys(
     for column, asked in wanted.items():
         type_ = types.get(column, pa.string())
         try:
-            values[column] = arrays.cast(arrays.texts(asked), type_)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise UsageError(8, f"key column '{column}' is {type_}, and {', '.join(asked)} is not") from error
+            values[column] = _as_column(asked, type_)
+        except (pa.ArrowException, msgspec.DecodeError, TypeError, ValueError) as error:
+            hint = "A nested key is JSON." if type_.num_fields else ""
+            raise UsageError(
+                8, f"key column '{column}' is {type_}, and {', '.join(asked)} is not", hint=hint
+            ) from error
     return values
+
+
+def _as_column(asked: Sequence[str], type_: pa.DataType) -> pa.Array:
+    """What a person types, as the column has it: a nested key as JSON, a time in UTC unless it says its zone."""
+    import pyarrow as pa
+
+    from hailstorm.ledger import arrays
+
+    if type_.num_fields:
+        return pa.array([msgspec.json.decode(text) for text in asked], type_)
+    if not pa.types.is_timestamp(type_):
+        return arrays.cast(arrays.texts(asked), type_)
+    times = []
+    for time in (arrays.texts([text]) for text in asked):
+        with suppress(pa.ArrowInvalid):  # it says its zone
+            time = arrays.cast(time, pa.timestamp(type_.unit))
+        times.append(arrays.cast(time, type_))
+    return pa.concat_arrays(times)
 
 
 def where_true(rows: pa.Table, where: str) -> pa.Table:
@@ -166,9 +187,15 @@ def _write_csv(rows: pa.Table, file: Any) -> None:
     import pyarrow as pa
     import pyarrow.csv as pc
 
+    from hailstorm.sinks.texts import texts
+
     for place, field in enumerate(rows.schema):
-        if pa.types.is_nested(field.type) or pa.types.is_null(field.type):
-            texts = [None if value is None else to_json(value) for value in values_of(rows.column(place))]
-            rows = rows.set_column(place, field.name, pa.array(texts, pa.string()))
+        column, kind = rows.column(place), field.type
+        if pa.types.is_nested(kind) or pa.types.is_null(kind):
+            written = [None if value is None else to_json(value) for value in values_of(column)]
+            rows = rows.set_column(place, field.name, pa.array(written, pa.string()))
+        elif pa.types.is_binary(kind) or pa.types.is_decimal(kind):  # which Arrow writes as no text, or with exponents
+            whole = pa.concat_arrays(column.chunks or [pa.array([], kind)])
+            rows = rows.set_column(place, field.name, texts(whole))
     pc.write_csv(rows, file)
     file.flush()

@@ -23,7 +23,7 @@ from hailstorm.cli.rows import (
 )
 from hailstorm.cli.target import LedgerOption, TargetArgument, find_ledger
 from hailstorm.cli.without_pandas import little_memory, without_pandas
-from hailstorm.errors import UsageError
+from hailstorm.errors import WordError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,7 +78,7 @@ def state(
     """
     if delta:
         if key or where or limit is not None or open_ or history or format or output:
-            raise UsageError(
+            raise WordError(
                 97, "--delta is of a whole state", hint="Leave out the other options, but for --at and --json."
             )
         _say_where(find_ledger(target, ledger), step, at, json)
@@ -123,7 +123,7 @@ def _life(ledger: Ledger, found: State, keys: dict[str, pa.Array], step: str) ->
 
     key = found.live.steps[found.step].key
     if key and not keys:
-        raise UsageError(94, "--history is of a key", hint=f"Type: --key {key[0]}=… --history")
+        raise WordError(94, "--history is of a key", hint=f"Type: --key {key[0]}=… --history")
     return Life(ledger, step, keys, found.live.commit).arrow()
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hailstorm.errors import HailstormError, Location, UsageError, suggestion
+from hailstorm.errors import HailstormError, Location, UsageError, WordError, suggestion
 
 if TYPE_CHECKING:
     from hailstorm.topology.topology import Topology
@@ -62,7 +62,7 @@ def find_ledger(target: str, told: str | None = None) -> str:
     check_ledger(told)
     if told is not None and not is_app(target):
         hint = "Name one of the two: the ledger alone, or the app with --ledger."
-        raise UsageError(119, f"'{target}' is a ledger itself, and --ledger says where that of an app is", hint=hint)
+        raise WordError(119, f"'{target}' is a ledger itself, and --ledger says where that of an app is", hint=hint)
     if "://" in target:
         return target  # whether there is a ledger is asked when it is opened: every question takes its time
     if (Path(target) / LEDGER_FILE).exists():

@@ -28,7 +28,7 @@ from hailstorm.engine.standby import StandBy, StoodDownError
 from hailstorm.engine.ticks.logs import Logs, OnDataLoss
 from hailstorm.engine.ticks.replacing import Replacement
 from hailstorm.engine.wishes import check_accepted, check_partitions, check_places, settings_of, target_of
-from hailstorm.errors import RunError, TransientLogError, UsageError, suggestion
+from hailstorm.errors import RunError, TransientLogError, UsageError, WordError, suggestion
 from hailstorm.ledger.lease import Lease
 from hailstorm.ledger.ledger import Ledger, cannot_write
 from hailstorm.ledger.stores import is_folder
@@ -111,7 +111,7 @@ def resend_table(
 def _refuse_no_table(topology: Topology, name: str) -> None:
     sinks = {sink.name: sink for sink in topology.sinks}
     if name not in sinks:
-        raise UsageError(
+        raise WordError(
             50,
             f"there is no sink '{name}'",
             hint=f"Sinks: {', '.join(sinks) or 'none'}. {suggestion(name, sinks)}".rstrip(),

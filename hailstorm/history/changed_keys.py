@@ -21,6 +21,7 @@ from hailstorm.ledger.reader import State
 from hailstorm.ledger.runs import merge_runs, run_name
 from hailstorm.ledger.same_value import same_value
 from hailstorm.ledger.stores.store import Store, read_table
+from hailstorm.sinks.values import python_rows
 
 Row = dict[str, Any]
 
@@ -46,7 +47,7 @@ def changed_keys(state: State, outcome: Outcome, store: Store) -> Iterator[Chang
 def _of_rows(state: State, shape: StepShape, outcome: Outcome, store: Store) -> Iterator[ChangedKey]:
     is_windows = WINDOW_END in shape.key
     seen = (state, replace(state, open=True)) if is_windows else (state,)
-    for row in _written(state.step, outcome, store).to_pylist():
+    for row in python_rows(_written(state.step, outcome, store)):
         key = {name: row[name] for name in shape.key}
         known = (_row_of(one, row[HASH], key) for one in seen)
         is_seen = not row[DELETED] and (is_windows or not shape.waits or row[shape.waits] is not None)
@@ -69,7 +70,7 @@ def _of_panes(
     watermark = state.live.watermarks.get(state.step, (None, None))[0]
 
     def windows(rows: pa.Table) -> dict[str, Row]:
-        found = open_windows(rows, shape.key[:-2], panes, watermark).to_pylist()
+        found = python_rows(open_windows(rows, shape.key[:-2], panes, watermark))
         return {repr([row[name] for name in shape.key]): row for row in found}
 
     before = {} if old is None else windows(old)
@@ -88,7 +89,7 @@ def _written(table: str, outcome: Outcome, store: Store) -> pa.Table:
 
 def _row_of(state: State, hash_: int, key: Row) -> Row | None:
     rows = state.hashed(hash_, hash_)
-    for row in [] if rows is None else rows.to_pylist():
+    for row in () if rows is None else python_rows(rows):
         if same_value({name: row[name] for name in key}, key):
             return {name: value for name, value in row.items() if name not in key and name != HASH}
     return None

@@ -24,6 +24,7 @@ from hailstorm.ledger.cache import OpenRun
 from hailstorm.ledger.equality import equal_values, one_chunk
 from hailstorm.ledger.lookup import look_up
 from hailstorm.ledger.reader import State
+from hailstorm.sinks.values import python_values
 
 FLOATS = 1e-9  # how far floats may be from each other, as a part of the larger one
 SKETCHES = 0.1
@@ -208,7 +209,7 @@ def _example(rows: pa.Table, place: int, key: tuple[str, ...], values: tuple[str
 
 
 def _cells(rows: pa.Table, place: int, columns: tuple[str, ...]) -> _Row:
-    return {name: rows.column(name)[place].as_py() for name in columns}
+    return {name: python_values(rows.column(name).slice(place, 1))[0] for name in columns}
 
 
 def _rows(state: State) -> int:

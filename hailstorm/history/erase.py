@@ -37,6 +37,7 @@ from hailstorm.errors import LedgerError
 from hailstorm.faults import fault
 from hailstorm.history.erasures import Erasure, Offsets, unfinished_erasures, with_offsets
 from hailstorm.history.scratch import SECOND_RUNS
+from hailstorm.ledger.arrays import among
 from hailstorm.ledger.commit import DataFile, Run, encode
 from hailstorm.ledger.lease import Lease, turn
 from hailstorm.ledger.ledger import ERASED, Ledger, cannot_write
@@ -355,7 +356,7 @@ def _equal(pairs: list[tuple[pa.ChunkedArray | pa.Array, pa.Array]], count: int)
     for column, values in pairs:
         column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
         possible = _as(values, column.type)
-        found = pc.and_(found, pc.is_in(column, possible) if len(possible) else pa.repeat(False, count))
+        found = pc.and_(found, among(column, possible) if len(possible) else pa.repeat(False, count))
     return pc.fill_null(found, False)
 
 

@@ -36,6 +36,7 @@ from hailstorm.ledger.ledger import Ledger
 from hailstorm.ledger.live import Live
 from hailstorm.ledger.pins import LIMIT_SECONDS, pinned
 from hailstorm.ledger.reader import SHOWN, Rows, State, state_of
+from hailstorm.sinks.values import python_rows
 from hailstorm.topology.picture import html_table
 from hailstorm.topology.topology import Topology
 
@@ -169,7 +170,7 @@ class Looked(Rows):
         return self.table
 
     def _repr_html_(self) -> str:
-        few = (tuple(row.values()) for row in self.table.slice(0, SHOWN).to_pylist())
+        few = (tuple(row.values()) for row in python_rows(self.table.slice(0, SHOWN)))
         return html_table(self.table.column_names, few, f"{self.caption}: {self.table.num_rows:,} rows")
 
 

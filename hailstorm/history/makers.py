@@ -12,6 +12,7 @@ Below a state the ticks of the interval are run again one by one, and what reach
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -40,6 +41,7 @@ from hailstorm.history.witnesses import OWN, Seen, Witnesses, seen_in, witness, 
 from hailstorm.ledger.ledger import Ledger
 from hailstorm.ledger.live import Live
 from hailstorm.ledger.reader import State
+from hailstorm.ledger.same_value import same_value
 from hailstorm.ledger.stores import open_store
 from hailstorm.ledger.stores.store import read_table
 from hailstorm.topology.schema import Schema
@@ -76,8 +78,10 @@ def _is(column: pa.Array, value: Any) -> pa.Array:
     if value is None:
         return column.is_null()
     if pa.types.is_nested(column.type):
-        return pa.array([one == value for one in column.to_pylist()], pa.bool_())
-    return pc.fill_null(pc.equal(column, _scalar(value, column.type)), False)
+        return pa.array([same_value(one, value) for one in column.to_pylist()], pa.bool_())
+    scalar = _scalar(value, column.type)
+    is_nan = pa.types.is_floating(column.type) and math.isnan(scalar.as_py())
+    return pc.fill_null(pc.is_nan(column) if is_nan else pc.equal(column, scalar), False)
 
 
 class MadeOf(tuple[Record, ...]):

@@ -79,7 +79,7 @@ def parse(when: When) -> Parsed:
     match when:
         case None:
             return Back(0)
-        case bool():
+        case bool() | float() | date() | dict() if not isinstance(when, datetime):  # whatever its type says
             raise _not_a_moment(str(when))
         case int():
             return _number(when, str(when))

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
-
 from hailstorm.history.trace import Event, Trace
+from hailstorm.ledger.json_value import to_json
 from hailstorm.topology.topology import Topology
 
 
@@ -75,7 +74,7 @@ def _text(event: Event) -> str:
 
 
 def _json(value: Any) -> str:
-    return "nothing" if value is None else msgspec.json.encode(value).decode()
+    return "nothing" if value is None else to_json(value)
 
 
 def _escaped(text: str) -> str:

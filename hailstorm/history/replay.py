@@ -35,6 +35,7 @@ from hailstorm.ledger.reader import State
 from hailstorm.ledger.runs import merge_runs, run_name
 from hailstorm.ledger.stores import open_store
 from hailstorm.ledger.stores.store import Store, read_table
+from hailstorm.sinks.values import python_rows
 from hailstorm.topology.picture import html_table
 from hailstorm.topology.topology import Topology
 
@@ -220,7 +221,7 @@ def _changed(store: Store, step: str, runs: Iterable[str], shape: StepShape) -> 
 
 
 def _rows(store: Store, files: Iterable[DataFile]) -> list[Row]:
-    return [row for file in files for row in read_table(store, file.path).to_pylist()]
+    return [row for file in files for row in python_rows(read_table(store, file.path))]
 
 
 def _unlike_rows(commit: int, step: str, what: str, one: list[Row], other: list[Row]) -> list[Unlike]:

@@ -111,6 +111,11 @@ def look_back_at(topology: Topology, to: When, ledger: str | Path | None = None)
     return look_back(topology, Ledger(topology.ledger_address(ledger)), to)
 
 
+def refusal(found: Rewinding) -> RunError | None:
+    """Why it is refused without `append="keep"`, if it is: known without Spark."""
+    return _stream_sinks(found.streams, found.to) if found.streams else None
+
+
 def rewind_topology(
     topology: Topology,
     to: When,
@@ -178,7 +183,7 @@ def _refuse(topology: Topology, plan: Plan, head: Live, then: Live, append: Appe
         hint = "Name an earlier one: hailstorm commits APP"
         raise RunError(40, f"the ledger is at commit {then.commit} already", hint=hint)
     if append == "refuse" and (streams := _streams(topology.sinks, head, then)):
-        raise _stream_sinks(streams, then)
+        raise _stream_sinks(streams, then.commit)
     # What was there then is what the code of now must be able to go on from.
     known = msgspec.structs.replace(then, commit=head.commit + 1, steps={**head.steps, **then.steps})
     require_consent(topology, evolution(topology, known, plan.key_types), accept)
@@ -280,11 +285,10 @@ def _streams(sinks: Sequence[Sink], head: Live, then: Live) -> tuple[str, ...]:
     return tuple(sink.name for sink in sinks if not sink.is_table and head.outboxes.get(sink.name, 0) > then.commit)
 
 
-def _stream_sinks(streams: tuple[str, ...], then: Live) -> RunError:
+def _stream_sinks(streams: tuple[str, ...], then: int) -> RunError:
     names = ", ".join(f"'{name}'" for name in streams)
     return RunError(
         41,
-        f"sinks of streams have got rows of commits after {then.commit}, and nobody can take those back: {names}",
-        hint="Nothing was changed. To leave them there, and let the next run send again what it makes again: "
-        "--append keep",
+        f"sinks of streams have got rows of commits after {then}, and nobody can take those back: {names}",
+        hint="To leave them there, and let the next run send again what it makes again: --append keep",
     )

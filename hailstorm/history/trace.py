@@ -40,6 +40,7 @@ from hailstorm.ledger.live import Live
 from hailstorm.ledger.reader import State
 from hailstorm.ledger.stores import open_store
 from hailstorm.ledger.stores.store import Store, read_table
+from hailstorm.sinks.values import python_rows
 from hailstorm.topology.picture import html_table
 from hailstorm.topology.topology import Topology
 
@@ -154,7 +155,7 @@ class Tracer:
         for step in self.topology.steps:
             what, given = ("tuple", outcome.taps) if step.gives_rows else ("output", outcome.outbox)
             for file in given.get(step.name, ()):
-                yield from (Event(step.name, what, row) for row in read_table(store, file.path).to_pylist())
+                yield from (Event(step.name, what, row) for row in python_rows(read_table(store, file.path)))
             if step.name in shown:
                 state = State(before.ledger, before.live, step.name)
                 changed = changed_keys(state, outcome, store)

@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from hailstorm.ledger.same_value import same_value
+
 try:
     from pyarrow import _compute as _arrow  # what pyarrow.compute itself calls
 except ImportError:
@@ -98,6 +100,9 @@ def highest(values: Any) -> pa.Scalar:
 
 def among(values: Any, known: pa.Array) -> Any:
     """Whether each value is one of these."""
+    if known.type.num_fields:  # nested: Arrow cannot look those up
+        wanted = known.to_pylist()
+        return pa.array([any(same_value(value, one) for one in wanted) for value in values.to_pylist()], pa.bool_())
     return _arrow.call_function("is_in", [values], _arrow.SetLookupOptions(value_set=known))
 
 

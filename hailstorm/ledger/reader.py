@@ -303,9 +303,18 @@ def html_of(rows: pa.Table, caption: str) -> str:
     """The first rows, for a notebook, and how many more there are."""
     from hailstorm.topology.picture import html_table
 
-    few = (tuple(row.values()) for row in rows.slice(0, SHOWN).to_pylist())
+    few = zip(*(_cells(column) for column in rows.slice(0, SHOWN).columns), strict=True)
     more = f"<p>… and {rows.num_rows - SHOWN:,} more</p>" if rows.num_rows > SHOWN else ""
     return html_table(rows.column_names, few, caption) + more
+
+
+def _cells(column: pa.ChunkedArray) -> list[Any]:
+    try:
+        return list(column.to_pylist())
+    except (OverflowError, ValueError):  # a time that Python has no value for
+        if pa.types.is_timestamp(column.type):
+            return list(column.cast(pa.string()).to_pylist())
+        return [" ".join(str(column.slice(place, 1).combine_chunks()).split()) for place in range(len(column))]
 
 
 def with_values(rows: pa.Table, wanted: Mapping[str, pa.Array]) -> pa.Table:

@@ -18,9 +18,10 @@ import pyarrow as pa
 
 from hailstorm.columns import KIND, OLD
 from hailstorm.errors import Location, SinkError
+from hailstorm.ledger.json_value import Beyond
 from hailstorm.sinks.session import Session
 from hailstorm.sinks.sink import Cursor, Delivery, Parcel, Rejected
-from hailstorm.sinks.values import Beyond, python_rows, python_values
+from hailstorm.sinks.values import python_rows, python_values
 
 
 class Row(dict[str, Any]):

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hailstorm.ledger.json_value import Beyond
 from hailstorm.sinks.json_rows import json_values
 from hailstorm.sinks.texts import is_named, texts
 
@@ -40,16 +41,12 @@ def plain_values(column: pa.ChunkedArray) -> list[Any]:
     return values
 
 
-class Beyond(str):
-    """JSON of a value that Python has no type for: it is, or has in it, a time outside of the years 1 to 9999."""
-
-
 def python_values(column: pa.ChunkedArray) -> list[Any]:
     """The column as Python's own types: maps as dicts, unless their keys are nested: then as lists of pairs."""
     maps: Literal["lossy"] | None = None if _has_nested_keys(column.type) else "lossy"
     try:
         return list(column.to_pylist(maps_as_pydicts=maps))
-    except OverflowError:
+    except (OverflowError, ValueError):
         return [_python_value(column.slice(place, 1), maps) for place in range(len(column))]
 
 
@@ -63,7 +60,7 @@ def python_rows(rows: pa.Table) -> Iterator[dict[str, Any]]:
 def _python_value(single: pa.ChunkedArray, maps: Literal["lossy"] | None) -> Any:
     try:
         return single.to_pylist(maps_as_pydicts=maps)[0]
-    except OverflowError:
+    except (OverflowError, ValueError):
         return Beyond(json_values(single)[0].as_py())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from collections import Counter
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from hailstorm.history.makers import Makers
 from hailstorm.history.moments import moment_of
 from hailstorm.history.one_record import Record
 from hailstorm.history.picture import mermaid, tree
+from hailstorm.history.replay import Replay
 from hailstorm.history.state_at import state_at
 from hailstorm.history.trace import Tracer
 from hailstorm.ledger.stores.store import read_table
@@ -100,6 +102,25 @@ def test_a_trace_is_a_tree_from_the_state_before_its_tick(spark: SparkSession) -
             tracer.trace(Record("lines", 0, 9))
         with pytest.raises(HailstormError, match=r"HS-LED-080.*no spout 'line'"):
             tracer.trace(Record("line", 0, 9))
+
+
+def test_what_looks_back_shows_times_that_python_has_no_value_for_and_nan(spark: SparkSession) -> None:
+    storm = hs.Topology("far")
+    rows = storm.spout("rows", hs.Log("rows"), schema="x DOUBLE, at TIMESTAMP", event_time="at")
+    far = rows.select("far", x="x", far="at + interval 9000 years")
+    far.fold("by_x", by="x", far=hs.max("far")).sink("board", hs.Console())
+    with Driver(storm, spark) as driver:
+        driver.feed("rows", [{"x": math.nan, "at": "2026-01-01T00:00:00Z"}, {"x": -0.0, "at": "2026-01-01T00:00:00Z"}])
+        driver.advance()
+        trace = Tracer(spark, untapped(driver), driver.ledger).trace(Record("rows", 0, 0))
+        assert '{"x":"NaN"}: nothing → {"far":"+11026-01-01T00:00:00.000000Z"}' in tree(trace, driver.topology)
+        replayed = Replay(spark, driver.topology, driver.ledger).run(driver.ledger.at(1), driver.ledger.head.commit)
+        assert replayed.outboxes and not replayed.unlike
+        makers = Makers(spark, untapped(driver), driver.ledger, driver.ledger.at(0), driver.ledger.newest())
+        assert [makers.of_key("by_x", {"x": key}) for key in ("NaN", 0.0)] == [
+            (Record("rows", 0, 0),),
+            (Record("rows", 0, 1),),
+        ]
 
 
 def test_a_record_is_traced_in_the_commit_that_read_it_after_rewinds_back_and_forward(spark: SparkSession) -> None:

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from hailstorm.cli import doctor
 from hailstorm.cli.app import app
 from hailstorm.errors import UsageError
+from hailstorm.spouts import Log
 
 COMMANDS = ["run", "demo", "new", "check", "graph", "status", "commits", "state", "errors", "doctor"]
 LOG_COMMANDS = [["log", "append"], ["log", "read"], ["log", "info"]]
@@ -134,3 +135,10 @@ def test_doctor_refuses_a_java_that_is_too_old(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     finding = doctor.check_java()
     assert (finding.ok, finding.found) == (False, f"11 at {java}")
+
+
+def test_a_partition_that_a_log_has_not_is_said(tmp_path: Path) -> None:
+    Log(tmp_path / "log").create(2).append([{"a": 1}])
+    read = CliRunner().invoke(app, ["log", "read", str(tmp_path / "log"), "--partition", "9"])
+    assert (read.exit_code, read.stdout) == (0, "")
+    assert "the log has no partition 9: it has 0, 1" in read.stderr

@@ -20,6 +20,7 @@ from hailstorm.cli.run import show_summary
 from hailstorm.engine.delivery.sink_state import SinkState
 from hailstorm.engine.progress import Progress, Summary
 from hailstorm.errors import UsageError
+from hailstorm.ledger.json_value import Beyond, to_json
 
 
 def test_a_standby_says_whom_it_waits_for() -> None:
@@ -34,12 +35,19 @@ def test_a_standby_says_whom_it_waits_for() -> None:
 
 def test_json_times_are_iso_8601_in_utc_and_decimals_are_exact() -> None:
     row = {"at": datetime(2026, 1, 31, 9, 30, tzinfo=UTC), "price": Decimal("0.10"), "n": 3}
-    assert output.to_json(row) == '{"at":"2026-01-31T09:30:00Z","price":"0.10","n":3}'
+    assert to_json(row) == '{"at":"2026-01-31T09:30:00Z","price":"0.10","n":3}'
 
 
 def test_json_has_names_for_numbers_without_digits() -> None:
     row = {"x": [math.nan, math.inf, {"y": -math.inf}, 0.5], "m": [("a", math.nan)]}
-    assert output.to_json(row) == '{"x":["NaN","Infinity",{"y":"-Infinity"},0.5],"m":[["a","NaN"]]}'
+    assert to_json(row) == '{"x":["NaN","Infinity",{"y":"-Infinity"},0.5],"m":[["a","NaN"]]}'
+
+
+def test_a_map_is_an_object_of_the_texts_of_its_keys_and_no_decimal_has_an_exponent() -> None:
+    row = {"m": {True: Decimal("0E-10"), 0.5: {math.nan: b"a"}, datetime(2026, 1, 31, tzinfo=UTC): Beyond('["+1"]')}}
+    assert to_json(row) == '{"m":{"true":"0.0000000000","0.5":{"NaN":"YQ=="},"2026-01-31T00:00:00Z":["+1"]}}'
+    table = pa.table({"m": pa.array([[(1, "a")]], pa.map_(pa.int32(), pa.string()))})
+    assert to_json(output.rows_of(table)[0]) == '{"m":{"1":"a"}}'
 
 
 def test_times_that_python_has_no_value_for_are_texts() -> None:

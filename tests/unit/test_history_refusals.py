@@ -25,18 +25,20 @@ from hailstorm.history.past import past_of, refuse_without_state
 from hailstorm.history.rewind import rewind_topology
 from hailstorm.history.rewind_steps import rewind_steps
 from hailstorm.history.snapshots import make_snapshot
+from hailstorm.ledger.commit import DataFile, SinkShape
 from hailstorm.ledger.lease import Lease
-from hailstorm.ledger.ledger import Ledger
+from hailstorm.ledger.ledger import Ledger, next_commit
 from hailstorm.ledger.stores.local import LocalStore
 from hailstorm.spouts import Log
 from hailstorm.topology.topology import Topology
-from tests.unit.word_ledger import SHAPE, WordLedger
+from tests.unit.word_ledger import BEGIN, SHAPE, WordLedger
 
 APP = """
 import hailstorm as hs
 
 storm = hs.Topology("words", ledger="words")
-storm.spout("lines", hs.Log("log"), schema="word STRING").fold("counts", by="word", n=hs.count())
+lines = storm.spout("lines", hs.Log("log"), schema="word STRING")
+lines.fold("counts", by="word", n=hs.count())
 """
 FULL = OSError(errno.ENOSPC, "No space left on device")
 
@@ -80,6 +82,43 @@ def test_a_rewind_that_nobody_can_answer_or_that_is_answered_no_changes_nothing(
         assert "From commit 2 back to commit 1" in said.stdout
         assert "Nothing was changed." in said.stderr
     assert content(folder) == before
+
+
+def test_a_rewind_that_sinks_of_streams_forbid_says_so_before_it_asks_and_before_spark(folder: Path) -> None:
+    with (folder / "app.py").open("a") as file:
+        file.write('lines.sink("archive", hs.Parquet("out"))\n')
+    made = Ledger(folder / "words")
+    sinks = {"archive": SinkShape(since=0, is_table=False, fingerprint="f")}
+    outbox = {"archive": (DataFile(path="outbox/archive/x.parquet", rows=1, bytes=1),)}
+    made.commit(next_commit(made.head, "tick", made.epoch, BEGIN, sinks=sinks, outbox=outbox))
+    before = content(folder)
+    looked = typed("rewind", "app.py", "--to", "1", "--dry-run")
+    assert looked.exit_code == 0
+    assert "would be refused" in looked.stderr and "--append keep" in looked.stderr
+    assert not typed("rewind", "app.py", "--to", "1", "--dry-run", "--append", "keep").stderr
+    for words in ((), ("--yes",)):
+        refused = typed("rewind", "app.py", "--to", "1", *words)
+        assert isinstance(refused.exception, RunError) and refused.exception.code == "HS-RUN-041"
+    assert content(folder) == before
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("errors", "app.py", "--retry", "--discard", "all", "--reason", "x"),
+        ("errors", "app.py", "--discard", "all"),
+        ("errors", "app.py", "--accept", "counts"),
+        ("errors", "words", "--retry"),
+        ("state", "app.py", "counts", "--json", "--format", "csv"),
+        ("state", "app.py", "counts", "--delta", "--key", "rain"),
+        ("state", "app.py", "counts", "--history"),
+        ("state", "words", "counts", "--ledger", "words"),
+        ("rewind", "app.py", "--to", "1", "--steps", "counts", "--append", "keep"),
+        ("resend", "app.py", "nope"),
+    ],
+)
+def test_words_that_do_not_go_together_are_found_before_anything_starts(folder: Path, words: tuple[str, ...]) -> None:
+    assert isinstance(typed(*words).exception, WordError), "which is exit code 2"
 
 
 COMMANDS: dict[str, Callable[[Topology], object]] = {

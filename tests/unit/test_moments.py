@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
 
 import msgspec
 import pytest
@@ -72,6 +73,12 @@ def test_what_is_no_moment_is_said_to_be_none(text: str) -> None:
     with pytest.raises(HailstormError) as error:
         parse(text)
     assert error.value.code in {"HS-CLI-091", "HS-CLI-092"}
+
+
+@pytest.mark.parametrize("value", [3.5, True, date(2026, 1, 31), {"lines": {"0": 4}}], ids=str)
+def test_a_value_of_another_type_is_no_moment_either(value: Any) -> None:
+    with pytest.raises(HailstormError, match="HS-CLI-091"):
+        parse(value)
 
 
 def test_every_kept_commit_is_found_by_number_clock_and_time(thinned: Simulation) -> None:

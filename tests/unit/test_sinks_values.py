@@ -9,8 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from hailstorm.ledger.json_value import Beyond
 from hailstorm.sinks.json_rows import bare_values, json_rows, json_values
-from hailstorm.sinks.values import Beyond, plain_rows, plain_values, python_rows
+from hailstorm.sinks.values import plain_rows, plain_values, python_rows
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import msgspec
 FILE = "needs.json"
 
 _SIMPLER = "comparisons, + - *, IF, CASE, coalesce, IN, BETWEEN and casts to wider types; or compute it in a bolt"
-_MONOIDS = "count, sum, mean, any, all; min, max, latest and earliest of what is neither nested nor a float"
+_MONOIDS = "count, sum, mean, any, all; min and max of what is neither nested nor a float"
 
 
 class Need(msgspec.Struct, frozen=True):
