@@ -54,7 +54,11 @@ def chosen_format(format_: Format | None, output: str | None, json: bool) -> For
     """The form that is asked for. Raises UsageError when it cannot go where it should."""
     if json and format_ not in (None, Format.json):
         raise WordError(95, f"--json and --format {format_} are two forms", hint="Leave one of them out.")
-    found = Format.json if json else format_ or _by_name(output) or Format.table
+    found = Format.json if json else format_ or _by_name(output)
+    if found is None and output is not None:
+        known = ", ".join(form for form in Format if form is not Format.table)
+        raise WordError(95, f"'{output}' does not say in which form", hint=f"Add --format: {known}")
+    found = found or Format.table
     if found in (Format.parquet, Format.arrow) and output is None:
         raise WordError(95, f"--format {found} needs a file", hint=f"Type: --format {found} --output rows.{found}")
     return found

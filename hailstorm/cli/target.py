@@ -73,6 +73,12 @@ def find_ledger(target: str, told: str | None = None) -> str:
             f"'{target}' is a folder but not a ledger: it has no {LEDGER_FILE}",
             hint="Name an app file (app.py) or the folder of a ledger (.hailstorm/<topology>).",
         )
+    if not Path(target).suffix and ":" not in target and not Path(target).exists():
+        raise UsageError(
+            1,
+            f"there is nothing at '{target}'",
+            hint="Name an app file (app.py) or the folder of a ledger (.hailstorm/<topology>).",
+        )
     ledger = load_app(target).topology.ledger_address(told)
     if "://" not in ledger and not (Path(ledger) / LEDGER_FILE).exists():
         option = "" if told is None else f" --ledger {told}"

@@ -116,6 +116,10 @@ def test_an_app_that_never_ran_has_no_ledger_yet(write) -> None:
 def test_a_folder_that_is_no_ledger_is_said_to_be_none(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"has no hailstorm\.json"):
         find_ledger(str(tmp_path))
+    with pytest.raises(
+        UsageError, match=r"there is nothing at .*none'\n  Name an app file .* or the folder of a ledger"
+    ):
+        find_ledger(str(tmp_path / "none"))
 
 
 def test_an_app_may_be_told_where_its_ledger_is(write, tmp_path: Path) -> None:

@@ -228,6 +228,7 @@ def test_state_in_every_form_and_with_its_history(place: WordLedger, tmp_path: P
         (("--history",), "HS-CLI-094"),
         (("--at", "nowhere"), "HS-LED-040"),
         (("--output", tmp_path / "none" / "x.csv"), "HS-CLI-069"),
+        (("--output", tmp_path / "rows.xyz"), "HS-CLI-095"),
     ):
         with pytest.raises(HailstormError) as error:
             said("state", root, "counts", *words)
