@@ -164,8 +164,10 @@ class _Planning:
             return True, f"another type or monoid than its state: {found.retyped[name]}"
         if name in found.lacking:
             return True, f"its state has fields that its class has not: {', '.join(found.lacking[name])}"
+        if name in found.returned:
+            return True, "was away, and has old state"
         if self.topology.step(name).needs_word:
-            return True, "was away, and has old state" if name in found.returned else ""
+            return True, ""
         if below := found.below.get(name):
             return False, f"what {_names(below)} made with the old code stays; from now on it is the new"
         return False, ""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,43 @@ def test_the_start_says_which_tables_a_new_step_begins_with(run: Run, tmp_path: 
         "'answers' is new: it starts from now",
         "'most' is new: it starts from now",
     )
+
+
+@dataclass
+class Seen:
+    n: int = 0
+
+
+class CountSeen(hs.Process):
+    state = Seen
+    returns = "n INT"
+
+    def on_event(self, key: int, event: Any, state: Seen, timers: Any) -> Iterator[dict[str, int]]:
+        state.n += 1
+        yield {"n": state.n}
+
+
+def test_a_process_that_was_away_needs_a_word_as_every_step_does_whose_state_has_a_hole(spark: SparkSession) -> None:
+    def seen(there: bool) -> hs.Topology:
+        storm = hs.Topology("seen")
+        rows = storm.spout("rows", hs.Log("x"), schema="k INT")
+        rows.fold("counts", n=hs.count())
+        if there:
+            rows.process("seen", by="k", using=CountSeen)
+        return storm
+
+    with Driver(seen(True), spark) as driver:
+        for there in (True, False):
+            driver.restart(seen(there))
+            driver.feed("rows", [{"k": 1}])
+            driver.advance()
+        with pytest.raises(RunError, match="HS-RUN-002  step 'seen' was away and has old state"):
+            driver.restart(seen(True))
+        driver.restart(seen(True), accept=["seen"])
+        driver.feed("rows", [{"k": 1}])
+        driver.advance()
+        assert driver.table("seen") == [{"k": 1, "n": 2}]
+        assert driver.table("counts") == [{"n": 3}]
 
 
 def test_a_step_that_is_added_goes_by_the_watermark_of_the_commit_before_in_its_first_tick(spark: SparkSession) -> None:

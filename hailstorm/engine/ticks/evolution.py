@@ -179,7 +179,7 @@ def require_consent(
             )
     for name in (*found.changed, *found.returned):
         step = topology.step(name)
-        if step.needs_word and name not in (*accepted, *recomputed):
+        if (step.needs_word or name in found.returned) and name not in (*accepted, *recomputed):
             what = "has changed since its state was written" if name in found.changed else "was away and has old state"
             raise RunError(
                 2,
