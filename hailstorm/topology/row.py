@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex
 
 
 class Row(tuple[Any, ...]):
-    """One row, as a bolt's function sees it: `row.text`, one attribute per column.
+    """One row, as a bolt's function sees it: `row.text` or `row["text"]`, for each column.
 
-    The engine makes a class per step, with a property per column. A column whose name is no word of Python is
-    `getattr(row, "two words")`. On a table, a row is a change: it has `_kind` and `_old`, too.
+    The engine makes a class per step, with an attribute per column. A column whose name is no word of Python is
+    `row["two words"]`. On a table, a row is a change: it has `_kind` and `_old`, too.
     """
 
     __slots__ = ()
@@ -19,6 +19,11 @@ class Row(tuple[Any, ...]):
     def asdict(self) -> dict[str, Any]:
         """The row as a dict, columns in order."""
         return dict(zip(self._columns, self, strict=True))
+
+    def __getitem__(self, key: SupportsIndex | slice | str) -> Any:
+        if not isinstance(key, str):
+            return super().__getitem__(key)
+        return getattr(self, key) if key in self._columns else self.__getattr__(key)  # a tuple has an `index`, too
 
     if TYPE_CHECKING:
 

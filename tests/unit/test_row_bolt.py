@@ -106,6 +106,16 @@ def test_what_is_not_as_declared_is_refused_alone(bad: Any, reason: str) -> None
     assert reason in refused[1]
 
 
+def test_columns_are_attributes_or_asked_for_by_name_and_what_is_no_column_says_which_there_are() -> None:
+    odd = bolt.row_type(("text", "two words", "count"))(("a", 1, 2))
+    assert (odd.text, odd["text"], odd["two words"], odd.count, odd["count"]) == ("a", "a", 1, 2, 2)
+    assert (odd[0], odd[1:], [*odd]) == ("a", (1, 2), ["a", 1, 2])
+    assert odd.asdict() == {"text": "a", "two words": 1, "count": 2}
+    for wrong in (lambda: odd.txet, lambda: odd["txet"], lambda: odd["index"]):
+        with pytest.raises(AttributeError, match=r"the row has no '(txet|index)'; it has: text, two words, count"):
+            wrong()
+
+
 def test_a_missing_column_that_may_be_null_is_null_and_none_is_no_row() -> None:
     rows, refused = ran(lambda row: {"word": "w"} if row.x else None, [0, 1])
     assert rows == [(None, "w", 1)]

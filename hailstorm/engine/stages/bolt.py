@@ -7,11 +7,12 @@ columns of a row go to everything that it became.
 from __future__ import annotations
 
 import math
+from collections import namedtuple
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from itertools import chain
-from operator import itemgetter
 from types import GeneratorType
 from typing import Any
 
@@ -318,8 +319,14 @@ def _with_hidden(
     return pa.RecordBatch.from_arrays([*arrays, *hidden], names=[*returns.names, *HIDDEN.names])
 
 
-def row_type(columns: tuple[str, ...], kind: type[Row] = Row) -> type[Row]:
-    """A tuple whose fields have names: faster than a dict, and `row.text` reads better."""
+# Type checkers want to see the names.
+_named: Callable[[Sequence[str]], type[Any]] = partial(namedtuple, "places")
 
-    fields: dict[str, Any] = {name: property(itemgetter(i)) for i, name in enumerate(columns)}
+
+def row_type(columns: tuple[str, ...], kind: type[Row] = Row) -> type[Row]:
+    """A tuple whose fields have names: faster than a dict, and `row.text` reads better. The attributes are those of a
+    named tuple, which know their places: a property would ask the row, as `row["text"]` does."""
+    names = [f"at{number}" for number in range(len(columns))]
+    places = vars(_named(names))
+    fields: dict[str, Any] = {column: places[name] for column, name in zip(columns, names, strict=True)}
     return type(kind.__name__, (kind,), {"__slots__": (), "_columns": columns, **fields})
