@@ -104,6 +104,7 @@ def test_a_worker_that_is_lost_with_its_executor_costs_nothing_but_time() -> Non
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1]) == {
-        "ways": ["resident", "prepared", "resident"],
-        "counts": [{"word": "hail", "n": 30}],
+        "without": "prepared",
+        "then": "resident",
+        "lost or doubled": 0,
     }
