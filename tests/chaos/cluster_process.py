@@ -6,13 +6,16 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from pathlib import Path
 
 import hailstorm as hs
+from hailstorm.engine.resident.resident import Resident
 from hailstorm.engine.spark.session import start_session
 from hailstorm.testing import Driver
 
 CONF = {"spark.executor.memory": "512m", "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
+SECONDS_TO_COME_BACK = 120.0
 storm = hs.Topology("cluster")
 rows = storm.spout("rows", hs.Log("x"), schema="word STRING")
 rows.fold("counts", by="word", n=hs.count())
@@ -32,18 +35,25 @@ def main() -> None:
             driver.advance()
             ways.append(driver._negotiator.account.last.way)
 
-        while "resident" not in ways and len(ways) < 10:  # a busy machine may give up its first worker
-            tick()
+        def ready() -> Resident:
+            """A worker. A busy machine may give one up, and an executor that has died takes its slot with it until
+            the cluster has made another one."""
+            deadline = time.monotonic() + SECONDS_TO_COME_BACK
+            while (resident := driver._negotiator._resident(wait=True)) is None:
+                assert time.monotonic() < deadline, driver._negotiator.account.last.message
+                time.sleep(0.2)
+            return resident
+
+        ready()
         driver._negotiator._insists = False  # from here on it is as in a run: nobody waits for a worker
-        worker = driver._negotiator._resident(wait=True)  # on a busy machine, the first may have been given up
-        assert worker is not None
+        worker = ready()
         daemon = parent(worker.process)
         for process in (parent(daemon), daemon, worker.process):  # all that an executor's machine takes with it
             os.kill(process, signal.SIGKILL)
         tick()
         without = ways[-1]
-        for _ in range(10):  # as above
-            assert driver._negotiator._resident(wait=True) is not None
+        for _ in range(10):  # it may be given up again between the two
+            ready()
             tick()
             if ways[-1] == "resident":
                 break
