@@ -1,4 +1,5 @@
-"""The servers that connectors are tested against: each is started when a test first asks, once for the whole run.
+"""The servers that connectors are tested against: each is started when a test first asks, once for the whole run, and
+ends with the last test of this folder: an idle broker would take a tenth of a core from all tests after it.
 
 The tests of one server run in one process, also when there are several: see tests/conftest.py.
 """
@@ -6,6 +7,8 @@ The tests of one server run in one process, also when there are several: see tes
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -16,10 +19,18 @@ from tests.connectors.servers.postgres import PostgresServer
 from tests.connectors.servers.redis import RedisServer
 
 
+_servers = ExitStack()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
+    if nextitem is None or Path(__file__).parent not in nextitem.path.parents:
+        _servers.close()
+
+
 @pytest.fixture(scope="session")
-def kafka_server() -> Iterator[KafkaServer]:
-    with KafkaServer.start() as server:
-        yield server
+def kafka_server() -> KafkaServer:
+    return _servers.enter_context(KafkaServer.start())
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -40,15 +51,13 @@ def _idle_consumers() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def postgres_server() -> Iterator[PostgresServer]:
-    with PostgresServer.start() as server:
-        yield server
+def postgres_server() -> PostgresServer:
+    return _servers.enter_context(PostgresServer.start())
 
 
 @pytest.fixture(scope="session")
-def redis_server() -> Iterator[RedisServer]:
-    with RedisServer.start() as server:
-        yield server
+def redis_server() -> RedisServer:
+    return _servers.enter_context(RedisServer.start())
 
 
 @pytest.fixture(scope="session")

@@ -100,7 +100,7 @@ def feed_clean(driver: Driver, chance: random.Random, tick: int) -> None:
         driver.feed("clicks", rows, partition=1)
 
 
-@pytest.mark.parametrize("tasks", [only_long((1,)), (0,), (2,)], ids=["prepared", "resident", "planned"])
+@pytest.mark.parametrize("tasks", [(0,), only_long((1,)), only_long((2,))], ids=["resident", "prepared", "planned"])
 def test_files_before_the_logs_give_what_a_run_over_everything_gives(
     spark: SparkSession, tmp_path: Path, tasks: tuple[int, ...]
 ) -> None:

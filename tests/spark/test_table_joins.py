@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 import hailstorm as hs
 from hailstorm.testing import Driver
-from tests.length import only_long
+from tests.length import examples, only_long
 from tests.spark.oracle import after_changes, as_set
 from tests.spark.test_tables import alternating
 
@@ -112,7 +112,7 @@ def test_a_view_is_the_join_of_what_its_tables_hold_after_every_tick(
     keys = {"left": ("region", "id"), "right": ("number", "where")}
     number = 0
     with alternating(Driver(views(), spark, tasks=tasks)) as driver:
-        for tick in range(7):
+        for tick in range(examples(5, 7)):
             for _ in range(chance.choice([1, 2, 12])):
                 side = chance.choice(["left", "right"])
                 row = draw_left(chance) if side == "left" else draw_right(chance)
