@@ -18,7 +18,6 @@ from tests.connectors.servers.kafka import KafkaServer
 from tests.connectors.servers.postgres import PostgresServer
 from tests.connectors.servers.redis import RedisServer
 
-
 _servers = ExitStack()
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import re
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -142,20 +144,43 @@ class TestTrouble:
         sink.close()
         assert [message.key() for message in topics.read(str(sink.topic))] == [b"rain"]
 
-    def test_a_second_driver_takes_over_and_the_first_writes_no_more(self, topics: Topics) -> None:
-        topic = topics.new("fenced")
+    @pytest.mark.parametrize("before", [1, 2])  # the next one is written by the one or the other of its two producers
+    def test_a_second_driver_takes_over_and_the_first_writes_no_more(self, topics: Topics, before: int) -> None:
+        topic = topics.new(f"fenced-{before}")
         first, second = counts(topic, topics), counts(topic, topics)
-        first.open(Delivery("fenced", "out", "ledger", COUNTS, (), False))
-        first.deliver(Parcel.of(1, stream(("rain", 1))))
-        second.open(Delivery("fenced", "out", "ledger", COUNTS, (), False))
-        assert got(second) == 1
+        delivery = Delivery(f"fenced-{before}", "out", "ledger", COUNTS, (), False)
+        first.open(delivery)
+        for commit in range(1, before + 1):
+            first.deliver(Parcel.of(commit, stream(("rain", commit))))
+        second.open(delivery)
+        assert got(second) == before
         with pytest.raises(SinkError, match="another driver has taken over") as caught:
-            first.deliver(Parcel.of(2, stream(("from the zombie", 2))))
+            first.deliver(Parcel.of(before + 1, stream(("from the zombie", 2))))
         assert not isinstance(caught.value, TransientSinkError)
         first.close()
-        second.deliver(Parcel.of(2, stream(("hail", 2))))
+        second.deliver(Parcel.of(before + 1, stream(("hail", 2))))
         second.close()
-        assert [json.loads(m.value() or b"")["word"] for m in topics.read(topic)] == ["rain", "hail"]
+        assert [json.loads(m.value() or b"")["word"] for m in topics.read(topic)] == ["rain"] * before + ["hail"]
+
+    def test_drivers_that_open_at_the_same_moment_write_each_commit_once(self, topics: Topics) -> None:
+        topic = topics.new("crossed")
+        sinks = [counts(topic, topics), counts(topic, topics)]
+        delivery = Delivery("crossed", "out", "ledger", COUNTS, (), False)
+        delivered: list[int] = []
+        for turn in range(6):
+            with ThreadPoolExecutor(2) as pool:
+                opening = [(sink, pool.submit(sink.open, delivery)) for sink in sinks]
+            opened = [sink for sink, future in opening if future.exception() is None]  # one may be fenced in between
+            for commit in (2 * turn + 1, 2 * turn + 2):
+                for sink in opened:
+                    with contextlib.suppress(SinkError):
+                        sink.deliver(Parcel.of(commit, stream(("rain", commit))))
+                        delivered.append(commit)
+                        break
+            for sink in sinks:
+                sink.close()
+        assert delivered
+        assert [json.loads(m.value() or b"")["n"] for m in topics.read(topic)] == delivered
 
     def test_a_transaction_that_timed_out_is_delivered_again_while_the_ledger_is_ours(self, topics: Topics) -> None:
         topic = topics.new("slow")

@@ -3,6 +3,11 @@
 The commit's number goes to a compacted topic of cursors, in the same transaction as the rows. The transactional id
 names topology and sink: who opens it last is the only one who can commit, and what an earlier one left open is
 aborted. So the cursor is read after opening, and it is the truth.
+
+There are two producers that take turns, each with a transactional id of its own. A broker marks the end of a
+transaction a moment after it has said that it is committed; a producer that begins the next one within that moment is
+told to come back, and librdkafka does so after 20 ms. The other producer need not wait. Both are taken over before the
+cursor is read, and one begins only when the other's transaction is decided, so the order of commits is that of one.
 """
 
 from __future__ import annotations
@@ -12,6 +17,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pyarrow.compute as pc
@@ -48,14 +54,14 @@ _CURSORS = {
 
 @dataclass
 class Transactions:
-    """An open producer. Whatever it raises, its next use is after `open` by a new one, or an aborted transaction."""
+    """Open producers. Whatever it raises, its next use is after `open` by a new one, or an aborted transaction."""
 
     cluster: Cluster
     topic: str
     cursor_topic: str
     delivery: Delivery
     complaints: Complaints = field(default_factory=Complaints)
-    producer: Any = None
+    producers: list[Any] = field(default_factory=list)  # the first one writes the next transaction
     cursor: Cursor | None = None
     largest: int = _LARGEST
     partitions: int = 0
@@ -63,7 +69,12 @@ class Transactions:
 
     @property
     def id(self) -> str:
+        """The key of the cursor, and the transactional id of one producer. That of the other begins with it."""
         return f"hailstorm/{self.delivery.owner}"
+
+    @property
+    def producer(self) -> Any:
+        return self.producers[0]
 
     def open(self) -> None:
         """Check the topics, take over from whoever wrote before, and read how far that one got."""
@@ -93,11 +104,14 @@ class Transactions:
 
     def _begin(self, transaction: int) -> None:
         timeouts = {_TRANSACTION: transaction, _MESSAGE: min(transaction, _LONGEST_MESSAGE)}
-        fixed = {"transactional.id": self.id, "message.max.bytes": self.largest, "batch.size": self.largest - 500}
-        settings = self.cluster.settings(self.complaints, {**_DEFAULTS, **timeouts}, fixed)
-        self.producer = load().Producer(settings)
-        self.complaints.listen = lambda: self.producer.poll(0.1)
-        self.producer.init_transactions(PATIENCE)
+        sizes = {"message.max.bytes": self.largest, "batch.size": self.largest - 500}
+        for own in (self.id, f"{self.id}/2"):
+            fixed = {"transactional.id": own, **sizes}
+            producer = load().Producer(self.cluster.settings(self.complaints, {**_DEFAULTS, **timeouts}, fixed))
+            self.producers.insert(0, producer)  # the newest is the one that an error is about
+            self.complaints.listen = partial(producer.poll, 0.1)
+            producer.init_transactions(PATIENCE)
+        self.complaints.listen = self._listen
 
     def write(self, commit: int, pieces: Iterator[Records]) -> None:
         try:
@@ -115,20 +129,26 @@ class Transactions:
                 raise
         except load().KafkaException as error:
             raise self._sink_error(error.args[0]) from None
+        self.producers.reverse()
         self.cursor = Cursor(self.delivery.ledger, commit)
 
     def look_for_partition(self, number: int | None) -> None:
         """Ask again for the topic's partitions, of which it may have got more since it was opened."""
         if number is not None and number >= self.partitions:
-            # By the producer, which must know them, too.
-            self.partitions = len(self.producer.list_topics(self.topic, PATIENCE).topics[self.topic].partitions)
+            # By the producers, which must know them, too.
+            found = [one.list_topics(self.topic, PATIENCE).topics[self.topic].partitions for one in self.producers]
+            self.partitions = min(map(len, found))
 
     def close(self) -> None:
-        producer, self.producer = self.producer, None
-        if producer is not None:
+        while self.producers:
+            producer = self.producers.pop()
             with contextlib.suppress(load().KafkaException):  # of one that was fenced
                 producer.purge()
                 producer.flush(0.1)
+
+    def _listen(self) -> None:
+        for producer in self.producers:
+            producer.poll(0.05)
 
     def _produce(self, found: Records) -> None:
         for value, key, partition, headers in found.arguments():
