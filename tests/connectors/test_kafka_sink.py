@@ -182,6 +182,42 @@ class TestTrouble:
         assert delivered
         assert [json.loads(m.value() or b"")["n"] for m in topics.read(topic)] == delivered
 
+    def test_a_driver_that_rests_between_its_two_ids_doubles_nothing(
+        self, topics: Topics, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        topic = topics.new("rested")
+        slow, quick = counts(topic, topics), counts(topic, topics)
+        delivery = Delivery("rested", "out", "ledger", COUNTS, (), False)
+        library = kafka_producer.load()
+        opened: list[str] = []
+
+        class Resting:
+            """While the first driver rests before its second id, the other one opens both, and writes."""
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(library, name)
+
+            def Producer(self, settings: dict[str, Any]) -> Any:
+                opened.append(settings["transactional.id"])
+                if len(opened) == 2:
+                    quick.open(delivery)
+                    quick.deliver(Parcel.of(1, stream(("rain", 1))))
+                return library.Producer(settings)
+
+        resting = Resting()
+        monkeypatch.setattr(kafka_producer, "load", lambda: resting)
+        slow.open(delivery)
+        assert got(slow) == 1
+        written = [1]
+        for sink in (quick, slow):  # both have commit 2, and the first one does not know yet that it was taken over
+            with contextlib.suppress(SinkError):
+                sink.deliver(Parcel.of(2, stream(("hail", 2))))
+                written.append(2)
+        quick.close()
+        slow.close()
+        assert written == [1, 2]
+        assert [json.loads(m.value() or b"")["n"] for m in topics.read(topic)] == written
+
     def test_a_transaction_that_timed_out_is_delivered_again_while_the_ledger_is_ours(self, topics: Topics) -> None:
         topic = topics.new("slow")
         sink = counts(topic, topics, options={"transaction.timeout.ms": "1000"})

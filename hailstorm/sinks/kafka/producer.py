@@ -7,7 +7,8 @@ aborted. So the cursor is read after opening, and it is the truth.
 There are two producers that take turns, each with a transactional id of its own. A broker marks the end of a
 transaction a moment after it has said that it is committed; a producer that begins the next one within that moment is
 told to come back, and librdkafka does so after 20 ms. The other producer need not wait. Both are taken over before the
-cursor is read, and one begins only when the other's transaction is decided, so the order of commits is that of one.
+cursor is read (`_begin`), and one begins only when the other's transaction is decided, so the order of commits is that
+of one.
 """
 
 from __future__ import annotations
@@ -103,14 +104,18 @@ class Transactions:
             self._begin(_SHORT_TRANSACTION)
 
     def _begin(self, transaction: int) -> None:
+        """Take over both ids, the plain one once more at the end: between the first two, another driver may have taken
+        both, and might still write with the plain one. The other id writes first, so of two drivers that open at the
+        same moment only the one that opened it last can write at all, and its cursor has all that the other wrote."""
         timeouts = {_TRANSACTION: transaction, _MESSAGE: min(transaction, _LONGEST_MESSAGE)}
         sizes = {"message.max.bytes": self.largest, "batch.size": self.largest - 500}
-        for own in (self.id, f"{self.id}/2"):
+        for own in (self.id, f"{self.id}/2", self.id):
             fixed = {"transactional.id": own, **sizes}
             producer = load().Producer(self.cluster.settings(self.complaints, {**_DEFAULTS, **timeouts}, fixed))
-            self.producers.insert(0, producer)  # the newest is the one that an error is about
+            self.producers = [producer, *self.producers[:1]]  # the newest is the one that an error is about
             self.complaints.listen = partial(producer.poll, 0.1)
             producer.init_transactions(PATIENCE)
+        self.producers.reverse()
         self.complaints.listen = self._listen
 
     def write(self, commit: int, pieces: Iterator[Records]) -> None:
