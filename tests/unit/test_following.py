@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -63,6 +64,25 @@ def test_news_come_once_after_each_time_that_somebody_waits() -> None:
     assert wire.said[1:] == [{"lines": {0: 6, 1: 7}}], "once: the driver is at work by now"
     one.go_on(Follow({"lines": {0: 6, 1: 7}}))
     assert wire.said[2:] == [{"lines": {0: 9, 1: 7}}], "what came meanwhile is told at once"
+
+
+def test_news_do_not_overtake_the_answer_that_they_follow() -> None:
+    """The driver believes the last word. If that were the older one, a record would wait until somebody looks."""
+    source, threads = Source({0: 5, 1: 7}), list[threading.Thread]()
+
+    class SlowWire(Wire):
+        def send(self, *frames: bytes) -> None:
+            if not threads:  # a record comes while the answer is being sent
+                source.ends[0] = 6
+                threads.append(threading.Thread(target=source.wake))
+                threads[0].start()
+                threads[0].join(0.2)
+            super().send(*frames)
+
+    wire = SlowWire()
+    following(source, wire).go_on(START)
+    threads[0].join()
+    assert wire.said == [{"lines": {0: 5, 1: 7}}, {"lines": {0: 6, 1: 7}}]
 
 
 def test_nobody_is_told_while_there_is_an_order() -> None:

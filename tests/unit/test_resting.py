@@ -160,8 +160,8 @@ def test_a_log_that_was_made_again_is_followed(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(Plans, "newer_rosters", lambda self, way: {})
     run, worker = Run(hs.Kafka("clicks", servers="nowhere:9092")), Worker()
     position = Clock({"rows0": {0: 5, 10_000: 3}})
-    run.logs.look(position)
     for _ in range(2):
+        run.logs.look(position, run.resting.heard(worker))  # type: ignore[arg-type]
         run.resting.rest(run.stop, worker, position)  # type: ignore[arg-type]
     assert worker.heard == {"rows0": {10_000: 3}}
     assert worker.waits[-1] == module.TOLD_SECONDS, "it waits to be told"
@@ -191,8 +191,25 @@ def test_after_a_tick_in_another_way_the_worker_is_told_where_we_are(monkeypatch
     assert looked(4) == 5, "nobody tells: it is asked"
     rest(5)
     assert worker.heard == {"rows0": {10_000: 5}}
+    assert looked(5) == 5
     rest(5)
     assert worker.waits[-1] == module.TOLD_SECONDS
+
+
+def test_what_a_worker_tells_between_the_look_and_the_rest_is_not_slept_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says so once, and the driver may have taken it while it saw whether the worker is there."""
+    monkeypatch.setattr(hs.Kafka, "latest", lambda self: {10_000: 3})
+    monkeypatch.setattr(hs.Kafka, "roster", lambda self, *args: {"0": "gone:", "1": "clicks:new"})
+    monkeypatch.setattr(Plans, "newer_rosters", lambda self, way: {})
+    run, worker = Run(hs.Kafka("clicks", servers="nowhere:9092")), Worker()
+    position = Clock({"rows0": {10_000: 3}})
+    for news in ({"rows0": {10_000: 3}}, {"rows0": {10_000: 4}}):
+        run.logs.look(position, run.resting.heard(worker))  # type: ignore[arg-type]
+        worker.heard = news
+        run.resting.rest(run.stop, worker, position)  # type: ignore[arg-type]
+    assert worker.waits == []
+    ends = run.logs.look(position, run.resting.heard(worker)).ends  # type: ignore[arg-type]
+    assert ends.offset("rows0", 10_000) == 4
 
 
 def test_the_file_system_of_a_folder_is_that_of_the_nearest_mount(tmp_path: Path) -> None:

@@ -34,20 +34,17 @@ class Following:
 
     def go_on(self, follow: Follow) -> None:
         """Follow from there; say how far that is by now, and once more when there is more."""
-        with self._telling:
+        with self._telling:  # until it is said: news must not overtake it, or the driver would take the older word
             ends = self._ends(follow)
-            # Before the answer: what comes in between must not be missed.
             self._waits = follow if all(ends[spout] == follow.positions[spout] for spout in ends) else None
-        self._wire.send(encoded(News(ends)))
-        if self._waits is not None and self._ends(follow) != ends:
-            self.wake()
+            self._wire.send(encoded(News(ends)))
 
     def wake(self) -> None:
-        with self._telling:
+        with self._telling:  # until it is said: after the next order, these positions would be old
             follow, self._waits = self._waits, None
-        if follow is not None:
-            with suppress(HungUp):  # the driver is gone: the worker notices that by itself
-                self._wire.send(encoded(News(self._ends(follow))))
+            if follow is not None:
+                with suppress(HungUp):  # the driver is gone: the worker notices that by itself
+                    self._wire.send(encoded(News(self._ends(follow))))
 
     def _ends(self, follow: Follow) -> dict[str, dict[int, int]]:
         """Of the spouts that are followed in all their partitions."""

@@ -40,6 +40,7 @@ class Resting:
         self._watcher: Watcher | None = None
         self._is_told = False  # of all that has come into folders since the last look
         self._is_passed = False  # whether a tick has gone past the position that a worker was told last
+        self._known: Mapping[str, Mapping[int, int]] | None = None  # what a worker had told at the last look
         self._rests = 0  # in a row
 
     def over(self) -> None:
@@ -61,6 +62,8 @@ class Resting:
         wait = idle_wait(self._rests, self._eager)
         self._rests += 1
         follower = resident if self._followed else None
+        if follower is not None and follower.heard is not self._known:
+            return  # it came after the look, and nobody would say it again
         is_followed = self._is_followed(follower, position)
         self._is_told = self._is_watched()
         if is_followed and self._is_told and not self._others:
@@ -75,7 +78,8 @@ class Resting:
 
     def heard(self, resident: Resident | None) -> dict[str, Mapping[int, int]]:
         """How far the logs are that somebody tells of; they need not be looked at."""
-        told = {} if resident is None or self._is_passed else resident.heard
+        self._known = None if resident is None else resident.heard
+        told = {} if self._known is None or self._is_passed else self._known
         return {**self.quiet(), **told}
 
     def quiet(self) -> dict[str, dict[int, int]]:
