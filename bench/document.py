@@ -38,10 +38,11 @@ def _table(results: Sequence[dict[str, Any]]) -> list[str]:
         for measured, required in verdicts[len(result["series"]) :]:
             lines.append(f"| | | | | | {measured} | {required} |")
     machine, versions = results[-1]["machine"], results[-1]["versions"]
+    processors = " and ".join(dict.fromkeys(result["machine"]["cpu"] for result in results))
     commits = ", ".join(dict.fromkeys(result["commit"] for result in results))
     lines += [
         "",
-        f"Measured on {machine['cores']} cores of {machine['cpu']}, {machine['memory_gb']} GB; Python "
+        f"Measured on {machine['cores']} cores of {processors}, {machine['memory_gb']} GB; Python "
         f"{versions['python']}, pyspark {versions['pyspark']}, pyarrow {versions['pyarrow']}; commits {commits}. "
         f"The load before each bench was {_loads(results)}.",
     ]

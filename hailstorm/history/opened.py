@@ -80,7 +80,11 @@ class OpenLedger(LedgerReader):
     def life(self, step: str, until: When = None, **key: Any) -> Life:
         """What became of a key, commit by commit: `ledger.life("counts", word="rain")`."""
         state = self.state(step, until)
-        wanted = _wanted(step, key, state.live.steps[state.step].key, state.key_types())
+        columns = state.live.steps[state.step].key
+        wanted = _wanted(step, key, columns, state.key_types())
+        if missing := [name for name in columns if name not in wanted]:
+            hint = f'Name every key column: life("{step}", ' + ", ".join(f"{name}=..." for name in columns) + ")"
+            raise UsageError(94, f"a life is of a whole key of '{step}': {', '.join(missing)} is missing", hint=hint)
         return Life(self._ledger, step, wanted, state.live.commit)
 
     def snapshots(self) -> list[NamedCommit]:

@@ -13,17 +13,12 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.cluster import HERE, Cluster, cluster
-from tests.chaos.cluster_storm import (
-    Storm,
-    executor_of,
-    kill,
-    parent,
-)
+from tests.chaos.cluster_storm import Storm, executor_of, kill, parent
 from tests.chaos.world import wait_for
 from tests.connectors.servers.s3 import UnkindProxy, known_here
 
 pytest.importorskip("obstore")
-pytestmark = [pytest.mark.chaos, pytest.mark.spark, pytest.mark.soak]  # minutes for each fault, on two cores
+pytestmark = [pytest.mark.chaos, pytest.mark.spark]
 __all__ = ["cluster"]  # a fixture
 
 # Names of machines, which Java must be able to look up.
@@ -55,18 +50,28 @@ def kind_again(storm: Storm) -> Iterator[None]:
 
 # The store
 
-COMMIT, STATE, SCRATCH = "/storm/commits/", "/storm/state/", "/storm/scratch/"
+COMMIT, STATE, SCRATCH, SAID = "/storm/commits/", "/storm/state/", "/storm/scratch/", "/storm-heard/"
 
 
 @pytest.mark.parametrize(
     ("what", "method", "part", "times"),
     [
         ("lost", "PUT", COMMIT, 1),
+        ("503", "PUT", COMMIT, 2),
         ("503 after", "PUT", COMMIT, 2),
         ("cut", "PUT", COMMIT, 1),
         ("late", "PUT", COMMIT, 1),
         ("lost", "PUT", STATE, 3),
         ("503", "PUT", STATE, 3),
+        ("503 after", "PUT", STATE, 2),
+        ("cut", "PUT", STATE, 2),
+        ("late", "PUT", STATE, 2),
+        ("lost", "PUT", SCRATCH, 1),
+        ("cut", "GET", SCRATCH, 2),
+        ("503", "GET", SCRATCH, 2),
+        ("half", "GET", SCRATCH, 1),
+        ("cut", "GET", SAID, 1),
+        ("half", "GET", SAID, 1),
     ],
 )
 def test_an_answer_that_is_lost_late_or_refused_stops_nothing(

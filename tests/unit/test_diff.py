@@ -149,6 +149,8 @@ def test_a_keys_life_is_every_change_of_it(place: WordLedger) -> None:
         lived(reader, place, word, list(range(1, place.ledger.head.commit + 1)))
     with pytest.raises(UsageError, match="no key column"):
         reader.life("counts", wrod="rain")
+    with pytest.raises(UsageError, match=r"whole key of 'counts': word is missing(.|\n)*life\(\"counts\", word="):
+        reader.life("counts")
 
 
 def test_only_what_changed_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,6 +98,7 @@ def test_a_generator_that_raises_half_way_gives_nothing() -> None:
         ({"n": 0.5, "word": "w"}, "'n' is BIGINT, which does not hold 0.5 (float)"),
         ("text", "'b' gave 'text' (str), and a row is a dict"),
         ([5], "'b' gave 5 (int), and a row is a dict"),
+        (5, "'b' gave 5 (int), and a row is a dict"),
     ],
 )
 def test_what_is_not_as_declared_is_refused_alone(bad: Any, reason: str) -> None:

@@ -18,7 +18,12 @@ from hailstorm.topology.exact_values import Misfit, exact_array, exact_value
 
 def rows_of(result: Any) -> list[Any]:
     """The rows of one result, whatever they are. A text would be taken apart into letters."""
-    return [result] if isinstance(result, Mapping | str | bytes) else list(result)
+    return [result] if is_one(result) else list(result)
+
+
+def is_one(result: Any) -> bool:
+    """Whether it is at most one row, and not several: a number, for `check_row` to refuse, too."""
+    return isinstance(result, Mapping | str | bytes) or not hasattr(result, "__iter__")
 
 
 def columns_of(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> list[pa.Array] | None:

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from hailstorm.clock.watermark import END
-from hailstorm.engine.stages.given_rows import check_row
+from hailstorm.engine.stages.given_rows import check_row, is_one
 from hailstorm.topology.exact_values import Misfit, exact_value
 from hailstorm.topology.process import Clock, Process, Timer, Timers, has_timers, moment
 from hailstorm.topology.state_fields import StateField
@@ -192,7 +192,7 @@ class Calls:
 
     def _rows(self, made: Any) -> list[tuple[str, Mapping[str, Any]]]:
         """What a method gave, each row with the output that it is for."""
-        if type(made) is not GeneratorType and (isinstance(made, Mapping | str | bytes) or _is_named(made)):
+        if type(made) is not GeneratorType and (is_one(made) or _is_named(made)):
             made = [made]
         rows = []
         for item in made:
