@@ -140,6 +140,17 @@ def test_a_machine_is_gone_and_another_one_comes(storm: Storm) -> None:
         storm.cluster.workers.append(storm.cluster.add_worker("another"))
 
 
+def test_three_more_machines_come_and_two_of_five_go(storm: Storm) -> None:
+    """Between ticks, with no step of its own: ranges are cut anew for as many tasks as there are cores."""
+    with storm.hurt("from two machines to five"):
+        storm.cluster.workers += [storm.cluster.add_worker(name) for name in ("third", "fourth", "fifth")]
+        wait_for(lambda: len(storm.executors()) == 5, "five executors")
+        storm.next_tick(time.monotonic())
+    with storm.hurt("from five machines to three"):
+        for _ in range(2):
+            storm.cluster.end(storm.cluster.workers.pop())
+
+
 def test_an_executors_copies_of_the_state_are_deleted(storm: Storm) -> None:
     def delete(task: int) -> None:
         environment = Path(f"/proc/{task}/environ").read_bytes().split(b"\0")

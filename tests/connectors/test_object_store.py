@@ -1,5 +1,5 @@
-"""The store over the wire, as S3 speaks it: where a server throttles, cuts and forgets to answer, nothing is lost or
-doubled; and no key of ours is in anything that a person reads."""
+"""The store over the wire, as S3 and Azure speak it: where a server throttles, cuts and forgets to answer, nothing is
+lost or doubled; and no key of ours is in anything that a person reads."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import itertools
 import random
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from hailstorm.ledger.ledger import Ledger, next_commit
 from hailstorm.ledger.stores import cache_folder, open_store
 from hailstorm.ledger.stores import objects as module
 from hailstorm.ledger.stores.objects import ObjectStore
+from tests.connectors.servers import azure as azurite
+from tests.connectors.servers.azure import CONTAINER, AzureServer
 from tests.connectors.servers.s3 import BUCKET, SECRET, S3Server, UnkindProxy, known_here
 
 pytest.importorskip("obstore")
@@ -26,15 +29,42 @@ pytest.importorskip("obstore")
 _places = itertools.count(1)
 
 
+@dataclass(frozen=True)
+class Place:
+    """A server, and what its requests look like."""
+
+    server: S3Server | AzureServer
+    bucket: str  # in front of every address
+    part: str  # in a request that brings the second part of a file
+    last: tuple[str, str]  # the request that makes a file of its parts: its method, and what is in it
+
+
+@pytest.fixture(scope="module")
+def s3(s3_server: S3Server) -> Place:
+    return Place(s3_server, f"s3://{BUCKET}", "partNumber=2", ("POST", "uploadId="))
+
+
+@pytest.fixture(scope="module")
+def azure() -> Iterator[Place]:
+    with AzureServer.start() as server:
+        yield Place(server, f"az://{CONTAINER}", "comp=block&", ("PUT", "comp=blocklist"))
+
+
+@pytest.fixture(params=["s3", "azure"])
+def place(request: pytest.FixtureRequest) -> Place:
+    found: Place = request.getfixturevalue(request.param)
+    return found
+
+
 @pytest.fixture
-def proxy(s3_server: S3Server, tmp_path: Path) -> Iterator[UnkindProxy]:
-    with UnkindProxy.to(s3_server.port) as proxy, known_here(s3_server.environment(proxy.port), tmp_path):
+def proxy(place: Place, tmp_path: Path) -> Iterator[UnkindProxy]:
+    with UnkindProxy.to(place.server.port) as proxy, known_here(place.server.environment(proxy.port), tmp_path):
         yield proxy
 
 
 @pytest.fixture
-def address() -> str:
-    return f"s3://{BUCKET}/storm {next(_places)}/ledger"
+def address(place: Place) -> str:
+    return f"{place.bucket}/storm {next(_places)}/ledger"
 
 
 @pytest.fixture
@@ -96,10 +126,12 @@ def test_of_many_writers_exactly_one_creates_a_file(store: ObjectStore) -> None:
             assert store.get(name) == b"%d" % won.index(True)
 
 
-def test_a_large_file_goes_in_parts_and_comes_back_in_parts(store: ObjectStore, proxy: UnkindProxy) -> None:
+def test_a_large_file_goes_in_parts_and_comes_back_in_parts(
+    store: ObjectStore, proxy: UnkindProxy, place: Place
+) -> None:
     data = bytes(range(256)) * (12 << 12)  # 12 MiB
     assert store.write("state/large.parquet", lambda sink: sink.write(data)) == len(data)
-    assert any("partNumber=2" in path for _, path in proxy.seen)
+    assert any(place.part in path for _, path in proxy.seen)
     proxy.seen.clear()
     with store.open("state/large.parquet") as source:
         assert source.read_at(100, 7 << 20) == data[7 << 20 :][:100]
@@ -134,26 +166,30 @@ def test_a_listing_that_breaks_off_is_whole_all_the_same(
     for name in names:
         store.put(name, b"x")
     obstore = pytest.importorskip("obstore")
-    pages = obstore.list
-    monkeypatch.setattr(obstore, "list", lambda *words, **options: _breaking(pages(*words, chunk_size=10, **options)))
+    pages, listings = obstore.list, itertools.count(1)
+
+    def breaking(*words: object, **options: object) -> Iterator[object]:
+        return _breaking(pages(*words, chunk_size=10, **options), next(listings))
+
+    monkeypatch.setattr(obstore, "list", breaking)
     assert [file.name for file in store.files("state")] == names
     assert store.sizes(names) == dict.fromkeys(names, 1)
+    assert next(listings) > 3, "it has broken off, and each listing comes a bit further"
 
 
-def _breaking(pages: Iterator[object]) -> Iterator[object]:
-    """Two pages, and then no more of them."""
-    yield next(pages)
-    yield from itertools.islice(pages, 1)
+def _breaking(pages: Iterator[object], many: int) -> Iterator[object]:
+    """So many pages, and then no more of them."""
+    yield from itertools.islice(pages, many)
     if next(pages, None) is not None:
         raise pytest.importorskip("obstore").exceptions.GenericError("error decoding response body")
 
 
 @pytest.mark.parametrize("kind", ["503", "cut", "lost", "503 after", "half"])
 def test_a_large_file_is_there_also_when_the_last_answer_to_it_was_lost(
-    store: ObjectStore, proxy: UnkindProxy, kind: str
+    store: ObjectStore, proxy: UnkindProxy, place: Place, kind: str
 ) -> None:
-    left = [kind]
-    proxy.fault = lambda verb, path: left.pop() if left and verb == "POST" and "uploadId=" in path else None
+    left, (method, part) = [kind], place.last
+    proxy.fault = lambda verb, path: left.pop() if left and verb == method and part in path else None
     data = bytes(12 << 20)
     assert store.write("state/large.parquet", lambda sink: sink.write(data)) == len(data)
     assert not left and store.size("state/large.parquet") == len(data)
@@ -208,18 +244,20 @@ def test_a_store_that_stays_away_is_an_error_that_says_so(
 
 
 def test_what_a_store_refuses_is_told_without_keys(
-    address: str, proxy: UnkindProxy, monkeypatch: pytest.MonkeyPatch
+    place: Place, proxy: UnkindProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "SECONDS", 0.5)
-    nowhere = ObjectStore.at("s3://no-such-bucket/ledger")
+    address = place.bucket.partition("://")[0] + "://no-such-bucket/ledger"
+    nowhere = ObjectStore.at(address)
     for act in (lambda: nowhere.list(""), lambda: nowhere.put("a", b""), lambda: nowhere.put_if_absent("a", b"")):
         with pytest.raises(OSError) as told:
             act()
         assert "no-such-bucket" in str(told.value)
-        assert not any(word in str(told.value) for word in (SECRET, "AWS4", "Signature", "http", "RequestId"))
+        words = (SECRET, azurite.SECRET, "AWS4", "SharedKey", "Signature", "http", "RequestId")
+        assert not any(word in str(told.value) for word in words)
         assert told.value.__cause__ is None and told.value.__suppress_context__
-    with pytest.raises(LedgerError, match=r"'s3://no-such-bucket/ledger' cannot be opened"):
-        Ledger("s3://no-such-bucket/ledger", create=True)
+    with pytest.raises(LedgerError, match=rf"'{address}' cannot be opened"):
+        Ledger(address, create=True)
 
 
 def test_who_is_nobody_is_told_so() -> None:

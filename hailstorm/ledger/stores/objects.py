@@ -40,6 +40,7 @@ _AT_LEAST = 1 << 18  # bytes that a request for a part brings: neighbours are wa
 _CODE = re.compile(r"<Code>(\w{1,60})</Code>")
 _STATUS = re.compile(r"\b(?:status|error)\D{0,20}([45]\d\d)\b", re.I)
 
+_NO_SUCH_PARTS = "InvalidBlockList"  # how Azure says what is 404 elsewhere
 _BROKEN_OFF = "response body"  # in what obstore says of an answer that it could not read to its end
 
 _METADATA = "169.254.169.254"  # where a machine of a cloud asks for its role
@@ -115,13 +116,19 @@ class ObjectStore:
 
     def _sent(self, name: str, data: Any, size: int) -> None:
         """Large files go in parts, side by side, and a last request makes a file of them."""
-        try:
-            self._done(lambda: _obstore().put(self._bucket, _inside(name), data))
-        except FileNotFoundError:
-            # The parts are gone because they are the file by now: the answer to the last request was lost, and obstore
-            # has sent it again.
-            if self.size(name) != size:
-                raise
+
+        def send() -> None:
+            obstore = _obstore()
+            try:
+                obstore.put(self._bucket, _inside(name), data)
+            except (obstore.exceptions.BaseError, FileNotFoundError) as error:
+                # The parts are gone because they are the file by now: the answer to the last request was lost, and
+                # obstore has sent it again.
+                gone = isinstance(error, obstore.exceptions.NotFoundError | FileNotFoundError)
+                if not (gone or _NO_SUCH_PARTS in str(error)) or self.size(name) != size:
+                    raise
+
+        self._done(send)
 
     def get(self, name: str) -> bytes | None:
         try:
@@ -197,7 +204,8 @@ class ObjectStore:
                 raise
 
         while (page := self._done(following)) is not None:
-            if page:
+            # Some servers begin at the beginning, whatever they are asked for (Azurite does).
+            if page := [one for one in page if after is None or str(one["path"]) > after]:
                 yield page
                 after = str(page[-1]["path"])
 
