@@ -6,6 +6,7 @@ reach back.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +41,8 @@ class Part:
     new: str
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.old or 'nothing'} -> {self.new or 'nothing'}"
+        old, new = (_readable(text) or "nothing" for text in (self.old, self.new))
+        return f"{self.name}: {old} -> {new}"
 
 
 @dataclass(frozen=True)
@@ -209,6 +211,19 @@ def bytes_of_state(live: Live, step: str) -> int:
     """How many bytes the runs of a step have."""
     shape = live.steps.get(step)
     return sum(run.bytes for table in (shape.tables if shape else ()) for run in live.runs.get(table, ()))
+
+
+def _readable(text: str) -> str:
+    """The monoids of a fold as its app has them; anything else as it is."""
+    try:
+        found = [(name, dict(monoid)) for name, monoid in json.loads(text)]
+        return ", ".join(f"{name}={_call(**monoid)}" for name, monoid in found)
+    except (ValueError, TypeError):
+        return text
+
+
+def _call(monoid: str, **arguments: object) -> str:
+    return f"{monoid}({', '.join(str(one) for one in arguments.values() if one is not None)})"
 
 
 def _parts(old: dict[str, str], new: dict[str, str]) -> Iterator[Part]:

@@ -113,6 +113,7 @@ class Vacuum:
     def _thin(self, listing: Listing, whole: bool) -> bool:
         """Let the commits of some packs go that retention does not keep, and merge packs that have become small."""
         self._times = {pack: self._times.get(pack) or self._opened(pack).times() for pack in listing.packs}
+        self._forced = {pack: waiting for pack, waiting in self._forced.items() if pack in self._times}
         held = held_commits(self._store)
         for group in self._groups(listing.packs, held):
             before = sum(len(self._times[pack]) for pack in group)
