@@ -107,7 +107,8 @@ def _lag(app: App, live: Live) -> dict[str, dict[str, int]]:
     lag = {}
     for spout in app.topology.spouts:
         try:
-            source = living(spout.source.resolve(app.topology.folder)).remembering(live.rosters.get(spout.name, {}))
+            log = living(spout.source.resolve(app.topology.folder))
+            source = log.remembering(live.rosters.get(spout.name, {}), spout.name)
             earliest, latest = source.earliest(), source.latest()
         except HailstormError as error:
             err.print(f"The log of '{spout.name}' cannot be read: {error.what}", style="yellow", markup=False)

@@ -167,11 +167,11 @@ class Archived:
         )
         return None if rest is None else round(sum(shares)) + rest
 
-    def roster(self, spout: str = "SPOUT", accept: bool = False) -> Mapping[str, str]:
-        return self.log.roster(spout, accept)
+    def roster(self, accept: bool = False) -> Mapping[str, str]:
+        return self.log.roster(accept)
 
-    def remembering(self, roster: Mapping[str, str]) -> Archived:
-        return replace(self, log=self.log.remembering(roster))
+    def remembering(self, roster: Mapping[str, str], spout: str = "") -> Archived:
+        return replace(self, log=self.log.remembering(roster, spout))
 
     def committed(self, offsets: Mapping[int, int]) -> None:
         """Nobody is to be told: the ledger that reads it is one inside another."""

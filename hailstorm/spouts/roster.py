@@ -95,6 +95,7 @@ class OneLog:
 
     source: SingleLog
     remembered: Mapping[str, str] = field(default_factory=dict)
+    spout: str = "SPOUT"  # for messages
 
     @property
     def columns(self) -> str | None:
@@ -121,20 +122,20 @@ class OneLog:
         if start < end:
             known, own = self._roster().place(partition)
             if known.id and known.id != self.source.identity():
-                raise self._replaced("SPOUT")
+                raise self._replaced()
             yield from self.source.read(own, start, end)
 
     def size(self, partition: int, start: int, end: int) -> int | None:
         return self.source.size(self._roster().place(partition)[1], start, end)
 
-    def roster(self, spout: str = "SPOUT", accept: bool = False) -> dict[str, str]:
+    def roster(self, accept: bool = False) -> dict[str, str]:
         roster, found = self._roster(), {self._name: self.source.identity()}
         if roster.replaced(found) and not accept:
-            raise self._replaced(spout)
+            raise self._replaced()
         return roster.extended(found).to_json()
 
-    def remembering(self, roster: Mapping[str, str]) -> OneLog:
-        return replace(self, remembered=dict(roster))
+    def remembering(self, roster: Mapping[str, str], spout: str = "") -> OneLog:
+        return replace(self, remembered=dict(roster), spout=spout or self.spout)
 
     def committed(self, offsets: Mapping[int, int]) -> None:
         """Nobody is to be told."""
@@ -159,14 +160,14 @@ class OneLog:
         number = Roster.of_json(self.roster()).number(self._name, self.source.identity())
         return {numbered(number, self._name, own): offset for own, offset in offsets.items()}
 
-    def _replaced(self, spout: str) -> LogError:
+    def _replaced(self) -> LogError:
         who = next(iter(self.source.describe().items()))
         return LogError(
             61,
             f"{who[0]} {who[1]} is not the log that was read before: it has another id",
             hint="It was deleted and made again, or another log is in its place. What was read of the old one says\n"
             "nothing about this one. Put the old one back, or name it again.\n"
-            f"To read this one from its beginning, beside what was read of the old one: --accept {spout}",
+            f"To read this one from its beginning, beside what was read of the old one: --accept {self.spout}",
         )
 
 

@@ -99,15 +99,16 @@ class LivingSource(Source, Protocol):
         nothing of them may be passed over.
         """
 
-    def roster(self, spout: str = "SPOUT", accept: bool = False) -> Mapping[str, str]:
+    def roster(self, accept: bool = False) -> Mapping[str, str]:
         """What to write into the next commit. Grows, and never changes what it had. Asked before a clock is formed.
 
-        Raises LogError when a log is not the one that is remembered, unless the user accepts it. `spout` is for the
-        message.
+        Raises LogError when a log is not the one that is remembered, unless the user accepts it.
         """
 
-    def remembering(self, roster: Mapping[str, str]) -> LivingSource:
-        """This log, with partitions numbered as the roster says. This copy is asked for offsets, and given to tasks."""
+    def remembering(self, roster: Mapping[str, str], spout: str = "") -> LivingSource:
+        """This log, with partitions numbered as the roster says. This copy is asked for offsets, and given to tasks.
+        `spout` is the name for its messages, from now on.
+        """
 
     def committed(self, offsets: Mapping[int, int]) -> None:
         """A commit was made at these offsets. For others to see; may fail without harm."""

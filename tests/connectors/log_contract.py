@@ -215,15 +215,16 @@ class LogContract:
         harness.append(some(5), 0)
         roster = living(harness.make()).roster()
         harness.append(some(5), 0)
-        source = living(harness.make()).remembering(roster)
+        source = living(harness.make()).remembering(roster, "words")
         assert source.roster() == roster
         assert source.latest()[0] >= source.earliest()[0] + 10
         harness.remake()
         harness.append(some(7, "other"), 0)
-        source = living(harness.make()).remembering(roster)
-        with pytest.raises(LogError, match="--accept words"):
-            source.roster("words")
-        accepted = source.remembering(source.roster("words", accept=True))
+        source = living(harness.make()).remembering(roster, "words")
+        for ask in (source.roster, source.latest):
+            with pytest.raises(LogError, match="--accept words"):
+                ask()
+        accepted = source.remembering(source.roster(accept=True))
         assert accepted.roster() == accepted.remembering(accepted.roster()).roster()
         earliest, latest = accepted.earliest(), accepted.latest()
         assert set(earliest) == set(latest) == {10_000 + p for p in range(harness.partitions)}

@@ -75,8 +75,8 @@ def test_resident_and_prepared_execution_of_an_interval_commit_the_same_rows(
 class Refounded(OneLog):
     """A log that may be made again at any time, as topics of a pattern come and go."""
 
-    def roster(self, spout: str = "SPOUT", accept: bool = False) -> dict[str, str]:
-        return super().roster(spout, accept=True)
+    def roster(self, accept: bool = False) -> dict[str, str]:
+        return super().roster(accept=True)
 
 
 def test_logs_that_come_and_go_need_no_new_plan_and_no_new_worker(spark: SparkSession, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ class Source:
             raise self.error
         return {p: max(end, self.ends[p]) for p, end in positions.items() if p in self.ends}
 
-    def remembering(self, roster: Mapping[str, str]) -> Source:
+    def remembering(self, roster: Mapping[str, str], spout: str = "") -> Source:
         self.roster = roster
         return self
 

@@ -99,7 +99,8 @@ class Logs:
         self._asked: dict[str, float] = {}  # when each log was asked how far it is
         self._ends: dict[str, dict[int, int]] = {}  # what it said
         self.sources: dict[str, LivingSource] = {
-            spout.name: living(spout.source).remembering(self.rosters.get(spout.name, {})) for spout in topology.spouts
+            spout.name: living(spout.source).remembering(self.rosters.get(spout.name, {}), spout.name)
+            for spout in topology.spouts
         }
 
     def first_look(self, head: Clock, at_all: bool = False) -> Look:
@@ -142,7 +143,7 @@ class Logs:
             source = self.sources[name]
             # In a cluster topics come and go, and to go on without them is what "continue" says.
             goes_on = self._on_data_loss == "continue" and not isinstance(source, OneLog)
-            roster = dict(source.roster(name, goes_on or name in self._accept))
+            roster = dict(source.roster(goes_on or name in self._accept))
             if name in self._accept and self.rosters.get(name, roster) != roster:
                 self.accepted.append(name)
             self._accept.discard(name)

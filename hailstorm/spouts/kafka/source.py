@@ -58,6 +58,7 @@ class KafkaLog:
     metadata: bool = False
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     remembered: Mapping[str, str] = field(default_factory=dict, repr=False)
+    spout: str = field(default="SPOUT", repr=False)  # for messages
 
     def __post_init__(self) -> None:
         if (self.topic is None) == (self.pattern is None) or self.topic == []:
@@ -124,19 +125,19 @@ class KafkaLog:
         """`start` counts when a topology starts for the first time. What appears later is read from its beginning."""
         return self._offsets(self.start) if first else self.earliest()
 
-    def roster(self, spout: str = "SPOUT", accept: bool = False) -> dict[str, str]:
+    def roster(self, accept: bool = False) -> dict[str, str]:
         """The topics by number, with their ids. It grows when topics appear.
 
         Raises LogError when a topic was deleted, or deleted and made again, unless the loss is accepted.
         """
         found = self._layout().ids
         if not accept:
-            self._refuse_loss(found, spout)
+            self._refuse_loss(found)
         return self._remember(self._roster().extended(found)).to_json()
 
-    def remembering(self, roster: Mapping[str, str]) -> Self:
+    def remembering(self, roster: Mapping[str, str], spout: str = "") -> Self:
         """This log with the topics numbered as a commit says. Tasks must be given this copy."""
-        return replace(self, remembered=dict(roster))
+        return replace(self, remembered=dict(roster), spout=spout or self.spout)
 
     def committed(self, offsets: Mapping[int, int]) -> None:
         """Tell the consumer group how far the ledger is. Called after a commit; the ledger alone counts for us."""
@@ -238,7 +239,7 @@ class KafkaLog:
         """Every partition that is there now, by its number."""
         layout = self._layout()
         roster = self._roster()
-        self._refuse_loss(layout.ids, "SPOUT")
+        self._refuse_loss(layout.ids)
         if self.remembered:
             # New topics wait until they are remembered: the numbers of this copy are those of the tasks.
             ids = {name: id for name, id in layout.ids.items() if Known(name, id) in roster.logs}
@@ -249,7 +250,7 @@ class KafkaLog:
             numbered(numbers[name], name, own): (name, own) for name in ids for own in range(layout.partitions[name])
         }
 
-    def _refuse_loss(self, found: Mapping[str, str], spout: str) -> None:
+    def _refuse_loss(self, found: Mapping[str, str]) -> None:
         """Raise LogError when a topic is gone, or its name now belongs to another one."""
         roster = self._roster()
         for name in roster.gone(found):
@@ -257,7 +258,7 @@ class KafkaLog:
                 39,
                 f"topic '{name}' was deleted since it was last read",
                 hint="What it held and nobody had read is lost.\n"
-                f"To go on without it, and read it from its beginning when it is made again: --accept {spout}\n"
+                f"To go on without it, and read it from its beginning when it is made again: --accept {self.spout}\n"
                 "To do so whenever a topic is deleted: --on-data-loss continue",
             )
         for name in roster.replaced(found):
@@ -265,7 +266,8 @@ class KafkaLog:
                 36,
                 f"topic '{name}' was deleted and made again since it was last read",
                 hint="Its offsets begin at 0 again, so what was read of the old topic says nothing about this one.\n"
-                f"To read the new topic from its beginning and count the old one's rest as lost: --accept {spout}\n"
+                "To read the new topic from its beginning and count the old one's rest as lost: "
+                f"--accept {self.spout}\n"
                 "To do so whenever that happens: --on-data-loss continue",
             )
 
