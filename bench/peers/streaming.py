@@ -37,6 +37,7 @@ class Streaming:
         self.work, self.tuned, self.partitions, self.way = work, tuned, partitions, way
         self.folder = scratch_folder("streaming")
         self.written = 0  # rows put into files so far
+        self.last = 0  # the last micro-batch that files were put for
         self.queries: list[StreamingQuery] = []
         # Micro-batches after a halt that do not count: the one that finds cold caches, and before it, with a source
         # that never ends, the one that was cut in two.
@@ -71,7 +72,10 @@ class Streaming:
             for _ in range(ticks + self.skip):
                 self._put(self.work.rows)
         os.kill(self.jvm_pid, signal.SIGCONT)
-        firsts = [self._last_batch(query) + 1 + self.skip for query in self.queries]
+        # With files it is known, and need not be asked: the next one may have ended before the answer comes.
+        lasts = [self.last if self._has_files else self._last_batch(query) for query in self.queries]
+        firsts = [last + 1 + self.skip for last in lasts]
+        self.last += self.skip + ticks
         self._wait_for([first + ticks - 1 for first in firsts])
         found = [_ticks(query, first, ticks, self.work.rows) for query, first in zip(self.queries, firsts, strict=True)]
         os.kill(self.jvm_pid, signal.SIGSTOP)
