@@ -95,7 +95,7 @@ class OneLog:
 
     source: SingleLog
     remembered: Mapping[str, str] = field(default_factory=dict)
-    spout: str = "SPOUT"  # for messages
+    spout: str = field(default="SPOUT", compare=False)  # for messages
 
     @property
     def columns(self) -> str | None:

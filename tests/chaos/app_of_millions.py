@@ -28,7 +28,7 @@ def windowed(offsets: Offsets, partition: int) -> dict[str, Any]:
 
 
 def scored(offsets: Offsets, partition: int) -> dict[str, Any]:
-    """Two rows for each player, two players for each team. Half of the points are taken away again, or more."""
+    """Two rows for each player, of which the second takes points away, and two players for each team."""
     player = offsets % PLAYERS
     points = offsets * 2_654_435_761 % 1999
     return {"player": player, "team": player % TEAMS, "points": np.where(offsets < PLAYERS, points, -points // 2)}

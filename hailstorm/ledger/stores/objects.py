@@ -116,19 +116,13 @@ class ObjectStore:
 
     def _sent(self, name: str, data: Any, size: int) -> None:
         """Large files go in parts, side by side, and a last request makes a file of them."""
-
-        def send() -> None:
-            obstore = _obstore()
-            try:
-                obstore.put(self._bucket, _inside(name), data)
-            except (obstore.exceptions.BaseError, FileNotFoundError) as error:
-                # The parts are gone because they are the file by now: the answer to the last request was lost, and
-                # obstore has sent it again.
-                gone = isinstance(error, obstore.exceptions.NotFoundError | FileNotFoundError)
-                if not (gone or _NO_SUCH_PARTS in str(error)) or self.size(name) != size:
-                    raise
-
-        self._done(send)
+        try:
+            self._done(lambda: _obstore().put(self._bucket, _inside(name), data))
+        except FileNotFoundError:
+            # The parts are gone because they are the file by now: the answer to the last request was lost, and obstore
+            # has sent it again.
+            if self.size(name) != size:
+                raise
 
     def get(self, name: str) -> bytes | None:
         try:
@@ -242,7 +236,7 @@ class ObjectStore:
 
     def _as_os_error(self, error: Exception) -> OSError:
         exceptions = _obstore().exceptions
-        if isinstance(error, exceptions.NotFoundError | FileNotFoundError):
+        if isinstance(error, exceptions.NotFoundError | FileNotFoundError) or _NO_SUCH_PARTS in str(error):
             return FileNotFoundError(2, f"not found in {self._address}")
         if isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError):
             return PermissionError(13, f"{self._address} refuses us: {_said(error)}")

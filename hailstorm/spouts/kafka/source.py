@@ -58,7 +58,7 @@ class KafkaLog:
     metadata: bool = False
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     remembered: Mapping[str, str] = field(default_factory=dict, repr=False)
-    spout: str = field(default="SPOUT", repr=False)  # for messages
+    spout: str = field(default="SPOUT", repr=False, compare=False)  # for messages
 
     def __post_init__(self) -> None:
         if (self.topic is None) == (self.pattern is None) or self.topic == []:
