@@ -8,7 +8,7 @@ begins with what was there.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -130,17 +130,21 @@ class Life(Rows):
     def _hashes(self, live: Live, step: str) -> Hashes | None:
         """None: a key that only Spark hashes, so that any run may hold it."""
         found = State(self.ledger, live, step).hashes_of_keys(self.wanted)
-        key = live.steps[step].key
-        if missing := [name for name in key if name not in self.wanted]:
-            raise UsageError(
-                94,
-                f"--history needs the whole key of '{self.step}': {', '.join(missing)} is missing",
-                hint="Name every key column: " + " ".join(f"--key {name}=…" for name in key),
-            )
+        refuse_part_of_key(self.step, live.steps[step].key, self.wanted)
         return found
 
     def _holds(self, step: str, run: Run, hashes: Hashes | None) -> bool:
         return hashes is None or bool(parts.rows_of_hashes(self.ledger.cache, step, run, hashes, [HASH]).num_rows)
+
+
+def refuse_part_of_key(step: str, key: Sequence[str], wanted: Collection[str]) -> None:
+    """Raises UsageError when the life of a key is asked for, and only a part of the key is named."""
+    if missing := [name for name in key if name not in wanted]:
+        raise UsageError(
+            94,
+            f"a life is of a whole key of '{step}': {', '.join(missing)} is missing",
+            hint=f"Name every key column: {', '.join(key)}.",
+        )
 
 
 def _may_hold(first: int, last: int, hashes: Hashes | None) -> bool:

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from hailstorm.errors import UsageError
 from hailstorm.history.diff import Diff, refuse_unknown
-from hailstorm.history.life import Life
+from hailstorm.history.life import Life, refuse_part_of_key
 from hailstorm.history.moments import When, kept_moment
 from hailstorm.history.snapshots import NamedCommit, list_snapshots, make_snapshot, release_snapshot
 from hailstorm.ledger.commit import Commit
@@ -82,9 +82,7 @@ class OpenLedger(LedgerReader):
         state = self.state(step, until)
         columns = state.live.steps[state.step].key
         wanted = _wanted(step, key, columns, state.key_types())
-        if missing := [name for name in columns if name not in wanted]:
-            hint = f'Name every key column: life("{step}", ' + ", ".join(f"{name}=..." for name in columns) + ")"
-            raise UsageError(94, f"a life is of a whole key of '{step}': {', '.join(missing)} is missing", hint=hint)
+        refuse_part_of_key(step, columns, wanted)
         return Life(self._ledger, step, wanted, state.live.commit)
 
     def snapshots(self) -> list[NamedCommit]:

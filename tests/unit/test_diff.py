@@ -149,7 +149,7 @@ def test_a_keys_life_is_every_change_of_it(place: WordLedger) -> None:
         lived(reader, place, word, list(range(1, place.ledger.head.commit + 1)))
     with pytest.raises(UsageError, match="no key column"):
         reader.life("counts", wrod="rain")
-    with pytest.raises(UsageError, match=r"whole key of 'counts': word is missing(.|\n)*life\(\"counts\", word="):
+    with pytest.raises(UsageError, match=r"whole key of 'counts': word is missing(.|\n)*Name every key column: word"):
         reader.life("counts")
 
 

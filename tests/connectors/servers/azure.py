@@ -6,11 +6,8 @@ import base64
 import hashlib
 import hmac
 import http.client
-import os
 import shutil
 import subprocess
-import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,11 +17,11 @@ import pytest
 
 from tests.connectors.servers.install import alone, cache_folder
 from tests.connectors.servers.kafka import free_ports
+from tests.connectors.servers.process import running
 
 VERSION = "3.35.0"
 ACCOUNT, CONTAINER = "hail", "storms"
 SECRET = base64.b64encode(b"hail-and-thunder" * 4).decode()
-_START_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -37,19 +34,9 @@ class AzureServer:
         (port,) = free_ports(1)
         options = ["--blobHost", "127.0.0.1", "--blobPort", str(port), "--inMemoryPersistence"]
         options += ["--silent", "--disableTelemetry", "--skipApiVersionCheck"]
-        environment = {**os.environ, "AZURITE_ACCOUNTS": f"{ACCOUNT}:{SECRET}"}
-        with tempfile.TemporaryFile() as output:
-            process = subprocess.Popen([_program(), *options], env=environment, stdout=output, stderr=output)
-            try:
-                server = AzureServer(port)
-                deadline = time.monotonic() + _START_SECONDS
-                while not server._makes_container():
-                    assert process.poll() is None and time.monotonic() < deadline, "Azurite did not start"
-                    time.sleep(0.1)
-                yield server
-            finally:
-                process.kill()
-                process.wait()
+        server, accounts = AzureServer(port), {"AZURITE_ACCOUNTS": f"{ACCOUNT}:{SECRET}"}
+        with running([_program(), *options], server._makes_container, accounts):
+            yield server
 
     def environment(self, port: int | None = None) -> dict[str, str]:
         """What a process needs to find it, directly or through another port."""

@@ -5,9 +5,7 @@ from __future__ import annotations
 
 import http.client
 import os
-import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,11 +17,11 @@ from pathlib import Path
 import pytest
 
 from tests.connectors.servers.kafka import free_ports
+from tests.connectors.servers.process import running
 from tests.connectors.tally import suffered
 
 SECRET = "hail-and-thunder"
 BUCKET = "storms"
-_START_SECONDS = 120.0
 
 # What is done to a request: None lets it pass.
 Fault = Callable[[str, str], str | None]
@@ -39,18 +37,9 @@ class S3Server:
     def start() -> Iterator[S3Server]:
         (port,) = free_ports(1)
         command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-        with tempfile.TemporaryFile() as output:
-            process = subprocess.Popen(command, stdout=output, stderr=output)
-            try:
-                server = S3Server(port)
-                deadline = time.monotonic() + _START_SECONDS
-                while not server._makes_bucket():
-                    assert process.poll() is None and time.monotonic() < deadline, "moto did not start"
-                    time.sleep(0.1)
-                yield server
-            finally:
-                process.kill()
-                process.wait()
+        server = S3Server(port)
+        with running(command, server._makes_bucket):
+            yield server
 
     def environment(self, port: int | None = None) -> dict[str, str]:
         """What a process needs to find it, directly or through another port."""
