@@ -12,6 +12,8 @@ import pytest
 
 from tests.chaos.judge import judge, judge_the_end
 from tests.chaos.world import World
+from tests.connectors.servers import azure as azurite
+from tests.connectors.servers.azure import CONTAINER, AzureServer
 from tests.connectors.servers.s3 import BUCKET, SECRET, S3Server, UnkindProxy, known_here
 from tests.jvm import WarmJvm
 
@@ -22,13 +24,27 @@ KINDS = ("503", "cut", "lost", "503 after", "late")
 
 
 @pytest.fixture(scope="module")
-def far_world(tmp_path_factory: pytest.TempPathFactory, jvm: WarmJvm, s3_server: S3Server) -> Iterator[World]:
+def s3(s3_server: S3Server) -> tuple[S3Server, str]:
+    return s3_server, f"s3://{BUCKET}"
+
+
+@pytest.fixture(scope="module")
+def azure() -> Iterator[tuple[AzureServer, str]]:
+    with AzureServer.start() as server:
+        yield server, f"az://{CONTAINER}"
+
+
+@pytest.fixture(scope="module", params=["s3", "azure"])
+def far_world(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, jvm: WarmJvm
+) -> Iterator[World]:
+    server, bucket = request.getfixturevalue(request.param)
     folder = tmp_path_factory.mktemp("far")
     chance = random.Random(3)
-    with UnkindProxy.to(s3_server.port) as proxy, known_here(s3_server.environment(), folder / "judge"):
+    with UnkindProxy.to(server.port) as proxy, known_here(server.environment(), folder / "judge"):
         proxy.fault = lambda method, path: chance.choice(KINDS) if chance.random() < 0.05 else None
-        environment = {**s3_server.environment(proxy.port), "HAILSTORM_CACHE": str(folder / "cache")}
-        world = World(folder, 7, jvm, f"s3://{BUCKET}/{uuid.uuid4().hex}", environment)
+        environment = {**server.environment(proxy.port), "HAILSTORM_CACHE": str(folder / "cache")}
+        world = World(folder, 7, jvm, f"{bucket}/{uuid.uuid4().hex}", environment)
         world.feed(300)
         yield world
         world.close()
@@ -62,6 +78,7 @@ def test_a_kill_at_a_random_moment_and_an_empty_cache_lose_and_double_nothing(fa
     judge_the_end(far_world)
     # Not Spark's own words at the start, which are in the driver's output only when it fails.
     said = "".join(far_world.said(driver) for driver in far_world.drivers)
-    assert SECRET not in said
-    assert not any(SECRET in path.read_text(errors="replace") for path in far_world.folder.rglob("spark.log*"))
-    assert not any(SECRET.encode() in (far_world.store.get(file.name) or b"") for file in far_world.store.files(""))
+    for secret in (SECRET, azurite.SECRET):
+        assert secret not in said
+        assert not any(secret in path.read_text(errors="replace") for path in far_world.folder.rglob("spark.log*"))
+        assert not any(secret.encode() in (far_world.store.get(file.name) or b"") for file in far_world.store.files(""))
